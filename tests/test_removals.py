@@ -81,7 +81,7 @@ PLACES: Final = {
     "log/segments.py publish": LOCKED,
     "log/segments.py replace_file": SEAM,
     "journal/segment_removal.py remove_through": HEADER,
-    "journal/synced_note.py SyncedNote.forget": CACHE,
+    "journal/end_note.py EndNote.forget": CACHE,
     "journal/segment_removal.py retire": HEADER,
     "log/writer.py Writer.__init__": LOCKED,
     "log/writer.py Writer._allocate": LOCKED,

@@ -29,8 +29,10 @@ RECONNECT_IPC_MS: Final = 5
 
 MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)  # `|` of two enum members costs more than the send
 LAST: Final = int(zmq.NOBLOCK)
-EVERY_BEAT: Final = b"B"  # first byte of watermarks: of the beat and for new subscribers,
-EVERY_COMMIT: Final = b"C"  # and of a commit
+EVERY_BEAT: Final = b"DB"  # first bytes of watermarks: of the beat and for new subscribers,
+EVERY_COMMIT: Final = b"DC"  # of a commit,
+EVERY_WRITE: Final = b"WW"  # and of a group that is written and not durable yet
+TOPIC_BYTES: Final = 2
 COPY_MAX_BYTES: Final = 16_384  # below it copying a body is cheaper than sharing it
 
 LAST_DATA_RECV: Final = struct.Struct("=I")  # milliseconds; of struct tcp_info, linux/tcp.h
@@ -166,8 +168,10 @@ def watermarks_publisher(context: Context) -> Socket:
     return socket
 
 
-def watermarks_subscriber(context: Context, endpoint: str, *, every_commit: bool = False) -> Socket:
-    """A SUB that keeps only the newest frame. every_commit: of all, else only those of the beat.
+def watermarks_subscriber(
+    context: Context, endpoint: str, *, every_commit: bool = False, every_write: bool = False
+) -> Socket:
+    """A SUB that keeps only the newest frame: of all, of commits and the beat, or of the beat.
 
     One subscription, before it connects: CONFLATE keeps only the newest of what it sends as well.
     """
@@ -176,7 +180,8 @@ def watermarks_subscriber(context: Context, endpoint: str, *, every_commit: bool
     socket.setsockopt(zmq.CONFLATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_IPC_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
-    socket.setsockopt(zmq.SUBSCRIBE, b"" if every_commit else EVERY_BEAT)
+    durable = EVERY_COMMIT[:1] if every_commit else EVERY_BEAT
+    socket.setsockopt(zmq.SUBSCRIBE, b"" if every_write else durable)
     socket.connect(endpoint)
     return socket
 

@@ -12,13 +12,13 @@ from zbroker.ids import Origin, format_vector
 from zbroker.journal import effects as je
 from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
+from zbroker.journal.end_note import Proof
 from zbroker.journal.events import GenerationBegun, Incoming, Requested, Reserved, Written
 from zbroker.journal.later_generations import AHEAD_S, READER_MS, SECOND_NS, believed
 from zbroker.journal.origin_rows import newest, travelling
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.start_question import ANSWER_MS
-from zbroker.journal.synced_note import Proof
 from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_SHARED_POINT
 from zbroker.log.generations import EPOCH_S

@@ -22,6 +22,7 @@ from zbroker.engine.effects import Sync
 from zbroker.engine.events import Synced
 from zbroker.ids import publisher_id
 from zbroker.journal import effects as je
+from zbroker.journal.end_note import GroupEnd
 from zbroker.journal.events import Reserved, SpaceFound, Written
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_builder import JournalSettings, LogEnd
@@ -73,6 +74,18 @@ def test_a_group_is_durable_when_synced_is_heard(bench: Bench) -> None:
     assert bench.writer.synced == 1
     assert bench.do(Sync(end)) == Synced(end)
     assert bench.writer.synced == end
+
+
+def test_the_end_is_noted_before_anybody_hears_of_what_was_written(bench: Bench) -> None:
+    """Another instance may have it while it is not durable here: a journal that is killed and finds
+    less has to know that there was more."""
+    noted: list[GroupEnd] = []
+    bench.port.note = cast(Any, SimpleNamespace(write=noted.append))
+    end = bench.write()
+    assert noted == [GroupEnd(end, bench.writer.group_crc)]
+    assert bench.writer.synced == 1
+    bench.do(Sync(end))
+    assert len(noted) == 1
 
 
 def test_after_a_slow_sync_a_helper_thread_does_the_next_one(bench: Bench) -> None:

@@ -7,10 +7,10 @@ from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
+from zbroker.journal.end_note import Proof
 from zbroker.journal.events import Incoming, Requested
 from zbroker.journal.forgotten_peers import ForgottenRow
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.synced_note import Proof
 from zbroker.wire import internal as m
 from zbroker.wire.replicas import ForgetPeer, PeerHolds
 from zbroker.wire.replication import OriginPosition

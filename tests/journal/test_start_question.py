@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbroker.ids import Origin
+from zbroker.journal.end_note import Proof
 from zbroker.journal.start_question import (
     ANSWER_MS,
     SEEN,
@@ -13,7 +14,6 @@ from zbroker.journal.start_question import (
     PeerAnswer,
     StartQuestion,
 )
-from zbroker.journal.synced_note import Proof
 
 HERE = Origin(9, 5)
 

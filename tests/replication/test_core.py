@@ -8,20 +8,28 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.replication.build import HERE, THERE, THIRD, WALL_NS, statement
+from tests.replication.build import HERE, THERE, THIRD, WALL_NS, batch, statement
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Answer, Say
-from zbroker.limits import BEAT_MS
+from zbroker.limits import BEAT_MS, MIB
+from zbroker.log.reader import Cursor
 from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.core import Event, FromDestination, ReplicationCore
 from zbroker.replication.durability import DestinationRule
-from zbroker.replication.effects import SayOn
+from zbroker.replication.effects import LinkBlock, ReadLink, SayOn, StartFound
 from zbroker.replication.outgoing_link import SILENCE_MS
 from zbroker.replication.sources import FromSource
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
-from zbroker.wire.replicas import AskOrigins, FirstStartRow, OriginRows, PeerHolds
+from zbroker.wire.replicas import (
+    AskOrigins,
+    FirstStartRow,
+    OriginRows,
+    PeerHolds,
+    PublisherName,
+    PublisherNames,
+)
 from zbroker.wire.replication import AskingInstance, OriginPosition
 
 MINE, JOURNAL_1, JOURNAL_2 = 50, 60, 61
@@ -265,6 +273,56 @@ def test_what_is_durable_here_is_stated_with_the_next_beat() -> None:
     (beat,) = (e.message for e in process.tick(1) if isinstance(e, SayOn))
     assert isinstance(beat, w.LinkBeat)
     assert [(row.instance, row.position) for row in beat.statement.rows] == [(HERE.instance, 8)]
+
+
+def test_a_link_sends_what_the_journal_says_before_that_is_durable() -> None:
+    process = Process("there")
+    sending(process)
+    asked = [one for one in process.said() if isinstance(one, m.Holds)]
+    assert not asked[0].eager
+    assert asked[-1].eager, "the journal says it only to who asks"
+    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 3, 1, 0, sendable=7))
+    assert process.core.persisted == 3
+    read = process.core.next_read()
+    assert isinstance(read, ReadLink)
+    assert (read.limit, read.newest) == (7, 1)
+    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 9, 1, 0, sendable=9))
+    assert process.core.next_read() == read._replace(limit=9)
+
+
+def test_nothing_waits_for_an_asynchronous_link_so_it_sends_what_is_durable() -> None:
+    process = Process("there", sync=False)
+    sending(process)
+    assert not any(one.eager for one in process.said() if isinstance(one, m.Holds))
+
+
+def test_a_link_that_sent_what_another_journal_lost_reads_on_after_its_next_hello() -> None:
+    """The positions may belong to something else by now, and the cursor be in the middle of it."""
+    process = Process("there")
+    sending(process)
+    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 3, 1, 0, sendable=7))
+    read = process.core.next_read()
+    assert isinstance(read, ReadLink)
+    process.hears(PublisherNames(1, [PublisherName(77, "pricer", "ann")]))
+    process.hears(LinkBlock(read, [batch(1, count=6)], Cursor(1, 0, 7)))
+    assert process.core.next_read() is None, "all of it was read"
+    process.hears(m.Welcome(JOURNAL_2, MINE, HERE.instance, HERE.generation, 1, "disk", 1, 3, 3))
+    process.hears(m.Watermarks(JOURNAL_2, *HERE, 1, 20, 20, 1, 0, sendable=20))
+    assert process.core.next_read() is None
+    process.begun()
+    hello = next(one.message for one in process.tick() if isinstance(one, SayOn))
+    assert hello.session > read.session
+
+
+def sending(process: Process) -> None:
+    """There is a link, which has begun to read."""
+    process.welcomed()
+    process.tick()
+    link = process.core.outgoing["there"]
+    welcome = w.LinkWelcome(link.session, 1, "there", "g", statement(1, {}), MIB)
+    process.hears(FromDestination("there", welcome))
+    process.hears(StartFound("there", link.session, Cursor(1, 0, 1), {}))
+    process.tick()
 
 
 @pytest.mark.parametrize("answered", [False, True])

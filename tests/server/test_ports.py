@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -69,6 +70,9 @@ class Rig(Protocol):
     def commit(self, one: Watermarks) -> None:
         """Watermarks of a commit, which go to those that follow; others come after them."""
 
+    def write(self, one: Watermarks) -> None:
+        """The same of a group that is not durable yet."""
+
     def subscribed(self) -> None:
         """Returns when the journal has had the next subscription."""
 
@@ -77,10 +81,10 @@ class Rig(Protocol):
 
 
 class Simulated:
-    def __init__(self) -> None:
+    def __init__(self, *, every_write: bool = False) -> None:
         self.at = Scheduler(Random(1))
         self.net = Net(self.at)
-        self.port = JournalLink(self.net, "journal", "marks")
+        self.port = JournalLink(self.net, "journal", "marks", every_write=every_write)
         self._received: list[InternalMessage] = []
         self._listener: Any = None
         self._rid = b""
@@ -112,6 +116,9 @@ class Simulated:
     def commit(self, one: Watermarks) -> None:
         self._publish(PublishWatermarks(one, of_commit=True))
 
+    def write(self, one: Watermarks) -> None:
+        self._publish(PublishWatermarks(one, of_write=True))
+
     def _publish(self, effect: PublishWatermarks) -> None:
         for rid in self._watermarks.readers(effect):
             self.net.answer(self._watermarks.listener, rid, codec.encode(effect.message))
@@ -135,12 +142,14 @@ class Places:
 
 
 class Real:
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, every_write: bool = False) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.paths = Places(directory)
         self.poller = zmq.Poller()
         paths: Any = self.paths
-        self.port = JournalPort(self.context, paths, self.poller, zmq.Poller())
+        self.port = JournalPort(
+            self.context, paths, self.poller, zmq.Poller(), every_write=every_write
+        )
         self._rid = b""
 
     def start(self) -> None:
@@ -171,6 +180,9 @@ class Real:
     def commit(self, one: Watermarks) -> None:
         self._pub.send(sockets.EVERY_COMMIT + codec.encode(one))
 
+    def write(self, one: Watermarks) -> None:
+        self._pub.send(sockets.EVERY_WRITE + codec.encode(one))
+
     def subscribed(self) -> None:
         """A subscription has come."""
         asked = b"\0"  # a reader has left
@@ -188,15 +200,27 @@ class Real:
         self.context.destroy(0)
 
 
-@pytest.fixture(params=["simulated", "real"])
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    if request.param == "simulated":
-        yield Simulated()
+@contextmanager
+def rig_of(kind: str, *, every_write: bool = False) -> Iterator[Rig]:
+    if kind == "simulated":
+        yield Simulated(every_write=every_write)
         return
     with TemporaryDirectory(prefix="zb") as directory:  # paths of sockets are short
-        made = Real(directory)
+        made = Real(directory, every_write=every_write)
         yield made
         made.close()
+
+
+@pytest.fixture(params=["simulated", "real"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    with rig_of(request.param) as made:
+        yield made
+
+
+@pytest.fixture(params=["simulated", "real"])
+def reader_of_writes(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    with rig_of(request.param, every_write=True) as made:
+        yield made
 
 
 def eventually(done: Callable[[], bool], step: Callable[[], Any]) -> None:
@@ -291,7 +315,24 @@ def test_watermarks_of_commits_come_while_they_are_followed(rig: Rig) -> None:
     rig.subscribed()
     rig.commit(watermarks(7, 3))
     eventually(lambda: len(found) == 2, lambda: found.extend(rig.heard()))
-    assert found == [watermarks(7, 2), watermarks(7, 3)]
+    rig.write(watermarks(7, 4))  # this one does not follow these
+    rig.commit(watermarks(7, 5))
+    eventually(lambda: len(found) == 3, lambda: found.extend(rig.heard()))
+    assert found == [watermarks(7, 2), watermarks(7, 3), watermarks(7, 5)]
+
+
+def test_watermarks_of_what_is_not_durable_come_to_who_follows_them(reader_of_writes: Rig) -> None:
+    rig = reader_of_writes
+    rig.start()
+    rig.write(watermarks(7, 1))
+    rig.publish(watermarks(7, 2))
+    found = list(rig.heard())
+    rig.port.follow(Follow(True))
+    rig.subscribed()
+    for send, one in [(rig.write, 3), (rig.commit, 4), (rig.publish, 5)]:
+        send(watermarks(7, one))
+        eventually(lambda: len(found) == one - 1, lambda: found.extend(rig.heard()))  # noqa: B023
+    assert [each.persisted for each in found] == [2, 3, 4, 5]
 
 
 def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:

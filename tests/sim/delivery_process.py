@@ -89,7 +89,7 @@ class DeliveryNode(ProcessLife):
         self.incarnation = next(world.incarnations)
         recording = world.recording
         self.core = DeliveryCore(DeliverySettings(KEY, CLIENTS_MAX, self.incarnation, recording))
-        self.journal = JournalLink(world.net, JOURNAL, WATERMARKS_AT)
+        self.journal = JournalLink(world.net, JOURNAL, WATERMARKS_AT, every_write=True)
         self.clients, self.live = Listener(world.net, DELIVERY), LiveListener(world.net)
         self._plans = PlansPort(lambda: Log(disk=world.disk), world.clock)
         self._log = BlocksPort(lambda: DiskReader(world.disk))

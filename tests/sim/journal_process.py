@@ -27,13 +27,13 @@ from zbroker.engine.turn import Turn
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.core import JournalCore, JournalSettings, RetentionSettings
+from zbroker.journal.end_note import GroupEnd
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_builder import Body
 from zbroker.journal.log_port import LogPort, Space
 from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.sessions import PublisherState, Sessions
 from zbroker.journal.startup import core_of
-from zbroker.journal.synced_note import GroupEnd
 from zbroker.limits import SEGMENT_BYTES
 from zbroker.log.disk import Disk
 from zbroker.log.format import Batch
@@ -59,7 +59,7 @@ BURST_MAX = 1_000  # messages of one turn, unless a world draws another limit
 
 
 class SimNote:
-    """Where the log was durable last, as the memory of a host keeps it."""
+    """Where the log ended last, as the memory of a host keeps it."""
 
     before: GroupEnd | None = None
 

@@ -67,10 +67,12 @@ class ProcessLife:
 class ListenerLife(ProcessLife):
     """Of a process of one of several instances, which has a listener and follows the journal."""
 
-    def __init__(self, instance: Any, address: str) -> None:
+    def __init__(self, instance: Any, address: str, *, every_write: bool = False) -> None:
         super().__init__(instance.world, instance)
         self.instance, net, name = instance, instance.world.net, instance.name
-        self.journal = JournalLink(net, f"ipc-journal-{name}", f"ipc-marks-{name}")
+        self.journal = JournalLink(
+            net, f"ipc-journal-{name}", f"ipc-marks-{name}", every_write=every_write
+        )
         self.clients = Listener(net, address)
         self.marks, self._follows_mark = Mailbox(), False
 

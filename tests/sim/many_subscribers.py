@@ -48,7 +48,7 @@ class InstanceDelivery(ListenerLife):
     """The delivery process of one instance."""
 
     def __init__(self, instance: Instance) -> None:
-        super().__init__(instance, delivery_of(instance.name))
+        super().__init__(instance, delivery_of(instance.name), every_write=True)
         world = self.world
         settings = DeliverySettings(
             KEY, 100, next(world.incarnations), Recording([]), replicated=instance.needed > 0

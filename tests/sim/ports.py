@@ -22,7 +22,8 @@ from zbroker.wire import codec
 if TYPE_CHECKING:
     from zbroker.engine.contract import Core, Now
 
-SUBSCRIBE, FOLLOW = b"beats", b"commits"  # what the publisher of watermarks is sent
+#: what the publisher of watermarks is sent
+SUBSCRIBE, FOLLOW, FOLLOW_WRITES = b"beats", b"commits", b"commits and writes"
 #: how much a source has in a turn, and how many blocks are read; 0: drawn again
 DRAWN = (1, 2, 100, 0)
 IDLE_TURNS = 8  # in a row have one check: half of all turns and more do nothing
@@ -63,9 +64,12 @@ class Mailbox:
 class JournalLink(Mailbox):
     """The twin of zbroker.server.ports.JournalPort. Of watermarks only the newest is there."""
 
-    def __init__(self, net: Net, journal: str, watermarks: str) -> None:
+    def __init__(
+        self, net: Net, journal: str, watermarks: str, *, every_write: bool = False
+    ) -> None:
         super().__init__()
         self._net, self._addresses = net, (journal, watermarks)
+        self._follow = FOLLOW_WRITES if every_write else FOLLOW
         self._newest: Any = None
         self._following = False
         self._dealer = self._open_journal()
@@ -118,7 +122,7 @@ class JournalLink(Mailbox):
                 self.arrived()
 
         def connected() -> None:
-            self._net.send(watermarks, FOLLOW if self._following else SUBSCRIBE)
+            self._net.send(watermarks, self._follow if self._following else SUBSCRIBE)
 
         watermarks = Pipe(self._addresses[1], arrived, on_connected=connected)
         return self._net.dealer(watermarks)
@@ -133,20 +137,21 @@ class WatermarksPublisher:
     """The twin of zbroker.journal.ports.WatermarksPort. subscribed: called for each new reader."""
 
     def __init__(self, net: Net, address: str, subscribed: Callable[[], None]) -> None:
-        self._followers: set[bytes] = set()
+        self._followers: dict[bytes, bytes] = {}  # and what they follow
         self._subscribed = subscribed
         self.listener = net.bind(address, self._asked)
 
     def _asked(self, rid: bytes, asked: bytes) -> None:
-        if asked == FOLLOW:
-            self._followers.add(rid)
+        if asked != SUBSCRIBE:
+            self._followers[rid] = asked
         self._subscribed()
 
     def readers(self, effect: PublishWatermarks) -> list[bytes]:
         """To which these watermarks go."""
-        return [
-            rid for rid in self.listener.pipes if rid in self._followers or not effect.of_commit
-        ]
+        followers, pipes = self._followers, self.listener.pipes
+        if effect.of_write:
+            return [rid for rid in pipes if followers.get(rid) == FOLLOW_WRITES]
+        return [rid for rid in pipes if rid in followers or not effect.of_commit]
 
 
 class Listener(Mailbox):

@@ -74,7 +74,9 @@ class ReplicationNode(ProcessLife):
                 instance.id, name, "g", next(world.incarnations), rules, instance.needed
             )
         )
-        self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
+        self.journal = JournalLink(
+            world.net, f"ipc-journal-{name}", f"ipc-marks-{name}", every_write=True
+        )
         self.sources, self.answers = Mailbox(), Mailbox()
         self.told: list[Any] = []  # to operators
         self._listener = world.net.bind(

@@ -47,7 +47,9 @@ class DeliveryLoop(ListenerLoop):
 
     def __init__(self, process: Process) -> None:
         config, paths = process.config, process.paths
-        super().__init__(process, socket_of("desk", process.name), s.DELIVERY_QUESTIONS)
+        super().__init__(
+            process, socket_of("desk", process.name), s.DELIVERY_QUESTIONS, every_write=True
+        )
         vocabulary = own.vocabulary_of(
             config.instance.name, config.instance.group, config.filters.functions
         )

@@ -186,9 +186,9 @@ class JournalCore:
         assert group is not None, "written is what was decided before"
         commit.written_to(group.end, event.serial)
         sync = e.Sync(group.end)
-        return (
-            [commit.watermarks(of_commit=True), sync] if self.retention.log_start.eager else [sync]
-        )
+        if self.retention.log_start.eager(sendable=commit.sendable == commit.written):
+            return [commit.watermarks(of_write=True), sync]
+        return [sync]
 
     def _synced(self, event: ee.Synced) -> Effects:
         group, self._group, self._committing = self._group, None, False

@@ -82,10 +82,12 @@ class IndexGroup(Struct, gc=False):
 
 
 class PublishWatermarks(Struct, gc=False):
-    """Report how far the log goes. of_commit: only to readers that follow each commit."""
+    """Report how far the log goes. of_commit: only to readers that follow each commit. of_write:
+    only to those that follow what is not durable yet, too."""
 
     message: m.Watermarks
     of_commit: bool = False
+    of_write: bool = False
 
 
 class LocatePoint(e.ToPeer, gc=False):

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from zbroker.checksums import crc32c
 from zbroker.journal.control_folds import control_folds
+from zbroker.journal.end_note import Proof
 from zbroker.journal.holes import Run
 from zbroker.journal.later_generations import LaterGenerations
 from zbroker.journal.sessions import (
@@ -32,7 +33,6 @@ from zbroker.journal.sessions import (
     refusal,
 )
 from zbroker.journal.stages import STAGED_MAX_BYTES
-from zbroker.journal.synced_note import Proof
 from zbroker.limits import (
     JOURNAL_CREDIT_BYTES,
     MIB,

@@ -42,7 +42,7 @@ from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.units import CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log import records
-from zbroker.log.format import KIND_CLOSED, SEQUENCED
+from zbroker.log.format import KIND_CLOSED, KIND_PUBLISH, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
 from zbroker.wire.branches import AskBranches
@@ -72,12 +72,15 @@ Effect = Answer | PublishWatermarks
 
 class GroupCommit(GroupBuilder):
     """Group commit of a journal. written, persisted: all below is in the file; is durable.
-    routed: ingest routes by all that is said of exchanges below."""
+    sendable: all below is in the file, and durable but for messages: a power cut may take them
+    here, and then they come back as those of an older generation. routed: ingest routes by all that
+    is said of exchanges below."""
 
     def __init__(self, settings: JournalSettings, sessions: Sessions, end: LogEnd) -> None:
         super().__init__(settings, sessions, end)
         self.log_start = end.log_start
-        self.written = self.persisted = end.next_position
+        self.written = self.persisted = self.sendable = end.next_position
+        self._sent_early = False  # the newest group: there are only messages in it
         self.serial = end.serial  # of the segment that holds the newest group
         self.state_serial = end.state_serial
         self.raised: list[tuple[int, int]] = []  # generations since the start, with their begins
@@ -330,7 +333,8 @@ class GroupCommit(GroupBuilder):
                 left -= needs
         self._snapshots.other_bytes += size - stated
         self._queued_bytes -= size - stated
-        self.sessions.origins.note_own(batches, self.generation)
+        own = self.sessions.origins.note_own(batches, self.generation)
+        self._sent_early = own and all(batch.kind == KIND_PUBLISH for batch in batches)
         durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
         # records of peers without messages, too: what a consumer did there is read at once
         moved = bool(durable or of_peers) or self._units.taken > units
@@ -391,6 +395,8 @@ class GroupCommit(GroupBuilder):
             self.serial = serial
             self.want_state()
         self.written = position
+        if self._sent_early:
+            self.sendable = position
         origins = self.sessions.origins
         if self.serial != origins.begun_serial:  # its first group: what it began with
             origins.segment_began(self.serial, self._before, self._stored_before)
@@ -403,6 +409,7 @@ class GroupCommit(GroupBuilder):
         Call it with the end of the group, or with `written` if there was nothing to write.
         """
         self.persisted = max(self.persisted, position)
+        self.sendable = max(self.sendable, self.persisted)
         if self._snapshots.active:
             self.state_serial = self._snapshots.synced(self.persisted) or self.state_serial
         touched: dict[bytes, Requester] = {}
@@ -439,7 +446,7 @@ class GroupCommit(GroupBuilder):
         late = [r for r in self._requesters.values() if r.unconfirmed and not r.fresh]
         return [*(self._receipt(r, len(r.unconfirmed)) for r in late), self.watermarks()]
 
-    def watermarks(self, *, of_commit: bool = False) -> PublishWatermarks:
+    def watermarks(self, *, of_commit: bool = False, of_write: bool = False) -> PublishWatermarks:
         """The one frame that tells readers how far the log goes."""
         return PublishWatermarks(
             m.Watermarks(
@@ -448,9 +455,9 @@ class GroupCommit(GroupBuilder):
                 self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes
                 + self.later.changes,
                 self.sessions.named.changes, self.sessions.exchanges.changes,
-                self.routed,
+                self.routed, self.sendable,
             ),
-            of_commit,
+            of_commit, of_write,
         )  # fmt: skip
 
     def knows(self, rid: bytes) -> bool:
@@ -469,5 +476,6 @@ class GroupCommit(GroupBuilder):
     def check(self) -> None:
         """Asserts what is always true."""
         assert self.log_start <= self.persisted <= self.written <= self.next_position
+        assert self.persisted <= self.sendable <= self.written
         assert self.decided or self.fenced
         self.sessions.check()

@@ -25,10 +25,10 @@ from zbroker.engine import effects as e
 from zbroker.engine.events import Synced
 from zbroker.errors import StorageError
 from zbroker.journal import effects as je
+from zbroker.journal.end_note import EndNote, GroupEnd
 from zbroker.journal.events import GenerationBegun, Reserved, SpaceFound, Written
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.snapshot import STATE_PART_BYTES
-from zbroker.journal.synced_note import GroupEnd, SyncedNote
 from zbroker.limits import BEAT_MS
 from zbroker.log.writer import Writer
 from zbroker.server.process import Process, Stats
@@ -45,7 +45,7 @@ class LogPort:
 
     def __init__(self, writer: Writer, space: Space, now_ms: Callable[[], int]) -> None:
         self.writer, self.space, self._now_ms = writer, space, now_ms
-        self.note: SyncedNote | None = None
+        self.note: EndNote | None = None
         self.performers: dict[type, Callable[[Any], Any]] = {
             je.Reserve: self.reserve,
             je.LookForSpace: self.look_for_space,
@@ -65,18 +65,13 @@ class LogPort:
 
     def write(self, effect: je.WriteGroup) -> Written:
         self.writer.write(effect.batches, effect.log_time)
+        if self.note is not None:  # before anybody hears of it: it may be sent before it is durable
+            self.note.write(GroupEnd(self.writer.position, self.writer.group_crc))
         return Written(self.writer.serial)
 
     def sync(self, _effect: e.Sync) -> Synced | None:
         """Makes what was written durable."""
-        return Synced(self.synced())
-
-    def synced(self) -> int:
-        """Syncs, and notes it."""
-        position = self.writer.sync()
-        if self.note is not None:
-            self.note.write(GroupEnd(position, self.writer.group_crc))
-        return position
+        return Synced(self.writer.sync())
 
     def keep_from(self, effect: je.KeepFrom) -> None:
         self.writer.keep_from(effect.oldest)
@@ -118,7 +113,7 @@ class TimedLogPort(LogPort):
 
     def _timed(self) -> int:
         begun = time.perf_counter()
-        position = self.synced()
+        position = self.writer.sync()
         self.sync_s = time.perf_counter() - begun
         return position
 

@@ -254,13 +254,17 @@ class Origins:
             self.of(Origin(self.instance, generation))  # of a closed one that changes nothing
             self.history.begin(generation, first)
 
-    def note_own(self, batches: Sequence[Batch], generation: int) -> None:
-        """Learns from a group that was placed here; those of other origins were folded already."""
+    def note_own(self, batches: Sequence[Batch], generation: int) -> bool:
+        """Learns from a group that was placed here; those of other origins were folded already.
+
+        Returns: whether there is a message of this instance in it.
+        """
         for batch in reversed(batches):
             if batch.origin_instance == self.instance and batch.origin_generation == generation:
                 self.fold(batch)
                 if batch.kind == KIND_PUBLISH:
-                    return
+                    return True
+        return False
 
     def begin_segment(self, serial: int) -> None:
         """Batches that are folded from now on are in segment `serial`, which begins here."""

@@ -65,5 +65,8 @@ class WatermarksPort(NewestPublisher):
 
     def publish(self, effect: PublishWatermarks) -> None:
         """A reader that does not read misses older ones; where none follows, nothing is sent."""
-        topic = sockets.EVERY_COMMIT if effect.of_commit else sockets.EVERY_BEAT
+        if effect.of_write:
+            topic = sockets.EVERY_WRITE
+        else:
+            topic = sockets.EVERY_COMMIT if effect.of_commit else sockets.EVERY_BEAT
         self.socket.send(topic + codec.encode(effect.message), zmq.NOBLOCK)

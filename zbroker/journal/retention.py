@@ -119,10 +119,13 @@ class LogStart:
         if process in self._readers:
             self._readers[process] = holds
 
-    @property
-    def eager(self) -> bool:
-        """True if a reader wants to hear what is written before it is durable."""
-        return any(holds is not None and holds.eager for holds in self._readers.values())
+    def eager(self, *, sendable: bool) -> bool:
+        """Whether a reader wants to hear what is written before it is durable. sendable: so that
+        links send it."""
+        return any(
+            holds is not None and holds.eager and (sendable or process != _REPLICATION)
+            for process, holds in self._readers.items()
+        )
 
     def lease(self, holding: Holding, ttl_ms: int, now_ms: int) -> None:
         """Gives, renews or (ttl_ms 0) ends a lease. Raises: ClientError."""

@@ -4,7 +4,7 @@
     CONFIRMED from the start on: a note proves the end, or there are no peers
 
 While it is undecided no record of any origin is placed: it would take a position that a record may
-have which only a peer holds. Without a note that proves the end (synced_note.py) a generation
+have which only a peer holds. Without a note that proves the end (end_note.py) a generation
 begins, also where no peer holds more: the host may have been set back to an older disk, and
 subscribers may know positions that only the lost disk gave. The answers are awaited because the
 new number has to be above all that peers have seen. Each later answer is the same question, for a
@@ -23,11 +23,11 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from zbroker.ids import Origin
-from zbroker.journal.synced_note import Proof
+from zbroker.journal.end_note import Proof
 
 ANSWER_MS: Final = 2_000  # publishers wait no longer for an answer
 UNPROVED: Final = (
-    "no note in memory proves that this is where the log was durable last, as after a reboot"
+    "no note in memory proves that this is where the log ended last, as after a reboot"
 )
 SEEN: Final = "a reader has seen a later generation of this instance, which is lost"
 
@@ -116,7 +116,7 @@ class StartQuestion:
         if not self.open:
             return False
         if self._lost:
-            return self._raised("the log ends before what was durable in it")
+            return self._raised("the log ends before what was in it")
         if self._until_ms is None:
             self._until_ms = now_ms + ANSWER_MS
         if now_ms < self._until_ms:

@@ -13,9 +13,9 @@ from zbroker.bookmarks.rebuild import RebuildProgress, batches_of, catch_up
 from zbroker.config import log_readers
 from zbroker.errors import StorageError
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
+from zbroker.journal.end_note import EndNote, GroupEnd, proof
 from zbroker.journal.fold import LogFold
 from zbroker.journal.locate import Locator
-from zbroker.journal.synced_note import GroupEnd, SyncedNote, proof
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.inventory import RecoveryFinding
@@ -38,7 +38,7 @@ class OpenJournal(Struct):
     disk: RealDisk
     archive: RealDisk
     findings: list[RecoveryFinding]
-    note: SyncedNote | None = None  # only a start with peers needs it
+    note: EndNote | None = None  # only a start with peers needs it
 
     def use(self, index: Index) -> None:
         """Another index, which holds the same, takes the place of the one that is used."""
@@ -75,7 +75,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> OpenJou
     writer = Writer(
         disk, recovered.tail, segment_bytes=config.segment_size, files=config.files_ahead
     )
-    note = SyncedNote(paths.instance)
+    note = EndNote(paths.instance)
     core = _core(process, fold, recovered, writer, note)
     log.refresh()
     locator = Locator(log, index, fold.sessions)
@@ -127,7 +127,7 @@ def beginning(index: Index, fold: LogFold, progress: Callable[[str], None]) -> B
 
 
 def _core(
-    process: Process, fold: LogFold, recovered: Recovered, writer: Writer, note: SyncedNote
+    process: Process, fold: LogFold, recovered: Recovered, writer: Writer, note: EndNote
 ) -> JournalCore:
     config, limits = process.config.journal, process.config.limits
     settings = JournalSettings(

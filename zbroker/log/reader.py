@@ -59,15 +59,15 @@ class Log(Files):
         self.places.close()
 
     def read(
-        self, cursor: Cursor, limit: int, max_bytes: int, *, stored: bool = False
+        self, cursor: Cursor, limit: int, max_bytes: int, *, stored: bool = False, newest: int = 0
     ) -> tuple[list[Batch | Gap], Cursor]:
         """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
 
         At least one item if there is anything below `limit`; bodies are set. What a commit shows
         comes in its place (references.py), with the commit's `offset`; stored: it comes as it is
-        in the log.
+        in the log. newest: see read_wanted.
         """
-        reading = BatchReader(self, cursor, limit, bodies=True, stored=stored)
+        reading = BatchReader(self, cursor, limit, bodies=True, stored=stored, newest=newest)
         after = self._run(reading, max_bytes)
         return cast("list[Batch | Gap]", reading.out), after
 
@@ -126,9 +126,12 @@ class Log(Files):
                 else:
                     yield item, Cursor(serial, item.offset, item.position)
 
-    def header_lists(self, cursor: Cursor, limit: int) -> Iterator[tuple[list[Batch | Gap], int]]:
-        """The same, faster: lists of items of one segment, each with its serial."""
-        return header_lists(BatchReader(self, cursor, limit, bodies=False))
+    def header_lists(
+        self, cursor: Cursor, limit: int, newest: int = 0
+    ) -> Iterator[tuple[list[Batch | Gap], int]]:
+        """The same, faster: lists of items of one segment, each with its serial. newest: see
+        read_wanted."""
+        return header_lists(BatchReader(self, cursor, limit, bodies=False, newest=newest))
 
     def sparse_lists(
         self, cursor: Cursor, limit: int, block_bytes: int

@@ -23,7 +23,7 @@ from zbroker.engine.effects import JOURNAL, Note, Say
 from zbroker.engine.events import Gone, ReadFailed
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
-from zbroker.limits import BEAT_MS, HOLDINGS_MAX
+from zbroker.limits import BEAT_MS
 from zbroker.replication import forks
 from zbroker.replication.asking_instances import asking_rows
 from zbroker.replication.contract import FEATURE_LEVEL, LinkIdentity, ReplicationSettings
@@ -42,6 +42,7 @@ from zbroker.replication.effects import (
 )
 from zbroker.replication.far_holdings import far_rows
 from zbroker.replication.link_changes import LinkChanges
+from zbroker.replication.link_needs import LinkNeeds
 from zbroker.replication.link_rows import row_of
 from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
@@ -115,10 +116,10 @@ class ReplicationCore:
         self._requests = RequestRoutes(settings, self.outgoing, self.sources)
         self.sources.wanted = self._requests.heard
         self._fence = ReturnFence(self.outgoing, self.own, settings.return_wait_ms)
-        self.persisted = 0
+        self.persisted = self._sendable = 0
+        self._serial = 0  # of the open segment; 0: not known
         self._log_start = 0
-        self._held_at = -1  # log start of the newest Holds to the journal
-        self._held_since: dict[str, tuple[int, int]] = {}  # mark of each link, since when (ms)
+        self._needs = LinkNeeds(self.outgoing, self.own)
         self._journal = JournalSession(
             settings.incarnation,
             lambda number: m.Hello("replication", settings.incarnation, number=number),
@@ -130,7 +131,7 @@ class ReplicationCore:
         self._forks: dict[int, tuple[bytes, ChangeLink, ForkOrigin]] = {}  # likewise
         self._turns = 0  # whose link reads next
         self._beat_ms = 0
-        self._published: Replicated | None = None
+        self._published: tuple[int, int, int] | None = None
         self._ready = False
         self._another = False  # journal, which has not said yet what it holds
         self._handlers = self._events()
@@ -184,8 +185,7 @@ class ReplicationCore:
         effects += self.durability.tick(now_ms, self.persisted)
         effects += self._hold(now, again=beat)
         effects += self._publish(again=beat)
-        reading = any(link.state == "sending" for link in self.outgoing.values())
-        return [*effects, *self._journal.follow(now_ms, needed=reading)]
+        return [*effects, *self._journal.follow(now_ms, needed=self._sends)]
 
     def _pass_on(self) -> None:
         """What peers say goes on to instances to which they have no link."""
@@ -205,40 +205,32 @@ class ReplicationCore:
         durability, journal = self.durability, self._journal.welcomed_by
         if not durability.asked or not journal:
             return []
-        said, before = Replicated(journal, durability.through, durability.needed), self._published
+        said, before = (journal, durability.through, durability.needed), self._published
         if said == before and not again:
             return []
         self._published = said
-        return [PublishMark(said, again or before is None or said.through < before.through)]
+        to_all = again or before is None or durability.through < before[1]
+        return [PublishMark(Replicated(*said), to_all)]
 
     def _hold(self, now: Now, *, again: bool) -> list[Effect]:
-        """The part of the log that a destination may lack."""
-        journal = self._journal.welcomed_by
-        if not journal or not self.outgoing:
-            return []
-        if self._log_start == self._held_at and not again:
-            return []
-        self._held_at = self._log_start
-        lowest = sorted(
-            (link.needs, name) for name, link in self.outgoing.items()
-            if name not in self.own.forgotten or link.state in ("finding", "sending")
+        """The part of the log that a destination may lack. Where acknowledgements wait for one, a
+        link sends messages while they become durable here."""
+        said = self._needs.say(
+            self._journal.welcomed_by, self._log_start, self.persisted, now.wall_ns // MS_NS,
+            eager=self.durability.asked and self._sends, again=again,
         )  # fmt: skip
-        wall_ms = now.wall_ns // MS_NS
-        for mark, name in lowest:
-            if name not in self._held_since or self._held_since[name][0] != mark:
-                self._held_since[name] = mark, wall_ms
-        holdings = [
-            m.Holding("replication", name, mark, self._held_since[name][1])
-            for mark, name in lowest[:HOLDINGS_MAX]
-        ]
-        low = lowest[0][0] if lowest else self.persisted
-        return [Say(JOURNAL, m.Holds(journal, self._log_start, low, holdings))]
+        return [Say(JOURNAL, said)] if said is not None else []
+
+    @property
+    def _sends(self) -> bool:
+        return any(link.state == "sending" for link in self.outgoing.values())
 
     def next_read(self) -> ReadLink | ReadState | None:
         """The next block for one of the links, in turn."""
         links = list(self.outgoing.values())
         for number in range(len(links)):
-            read = links[(self._turns + number) % len(links)].next_read(self.persisted)
+            link = links[(self._turns + number) % len(links)]
+            read = link.next_read(self._sendable, self._serial)
             if read is not None:
                 return read
         return None
@@ -260,11 +252,12 @@ class ReplicationCore:
         if renewed is None:
             return []
         self.persisted = max(self.persisted, welcome.persisted)
+        self._sendable, self._serial = welcome.persisted, 0
         self._log_start = welcome.log_start
         self._asked_names.clear()
         self._begins.clear()
         for link in self.outgoing.values():
-            link.mark = min(link.mark, welcome.persisted)
+            link.journal_begins(welcome.persisted)
         self.durability.journal_begins(welcome.persisted)
         self._another = True
         wanted = {one for link in self.outgoing.values() for one in link.unnamed(self._names)}
@@ -292,6 +285,7 @@ class ReplicationCore:
         if marks.incarnation != self._journal.welcomed_by:
             return effects
         self.persisted = max(self.persisted, marks.persisted)
+        self._sendable, self._serial = max(self._sendable, marks.sendable), marks.serial
         self._log_start = max(self._log_start, marks.log_start)
         if self.own.known and marks.generation != self.own.generation:
             self.own.lost()
@@ -485,7 +479,7 @@ class ReplicationCore:
             "sources": len(self.sources.links),
             "destinations": len(out),
             "sending": sum(link.state == "sending" for link in out),
-            "lag_max": max((self.persisted - link.mark for link in out), default=0),
+            "lag_max": max((max(0, self.persisted - link.mark) for link in out), default=0),
             "stopped": sum(len(link.stopped) for link in out),
             "paused": sum(link.paused for link in out),
             "journal": "up" if self._journal.welcomed_by else "down",

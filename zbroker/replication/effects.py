@@ -54,7 +54,7 @@ class FindStart(Struct, gc=False):
 class ReadLink(NamedTuple):
     """Whole batches from `cursor` on, below `limit`: see LinkBlock. stored: as they are in the log;
     else with what commits show in place of these. unsent: see `is_unsent`; while there are only
-    such batches their headers alone are read."""
+    such batches their headers alone are read. newest: see Files.segment."""
 
     link: str
     session: int
@@ -63,6 +63,7 @@ class ReadLink(NamedTuple):
     max_bytes: int
     stored: bool = True
     unsent: Mapping[Origin, int] = MappingProxyType({})
+    newest: int = 0
 
 
 class ReadState(NamedTuple):

@@ -114,7 +114,7 @@ class LinkLog:
             if read.unsent and (headers := self._headers(read)) is not None:
                 return headers
             items, after = self._log.read(
-                read.cursor, read.limit, read.max_bytes, stored=read.stored
+                read.cursor, read.limit, read.max_bytes, stored=read.stored, newest=read.newest
             )
         except StorageError as error:
             return ReadFailed(read, error)
@@ -123,7 +123,7 @@ class LinkLog:
     def _headers(self, read: ReadLink) -> LinkBlock | None:
         """Those of batches that are not sent; None: the first one may be."""
         items, after = list[Batch | Gap](), read.cursor
-        for found, serial in self._log.header_lists(read.cursor, read.limit):
+        for found, serial in self._log.header_lists(read.cursor, read.limit, read.newest):
             unsent = [*takewhile(lambda item: is_unsent(item, read.unsent), found)]
             if unsent:
                 last = cast("Batch", unsent[-1])

@@ -1,6 +1,7 @@
 """The replication process: this log goes to other instances, and theirs comes here.
 
-Purpose   sends what is durable here to each destination, from where that one is; takes what other
+Purpose   sends the log to each destination, from where that one is: what is durable here, and
+          messages that are about to be if acknowledgements wait for a destination; takes what other
           instances send and hands it to the journal; tells ingest how far enough destinations hold
           the log; keeps what a destination lacks in the log.
 Sockets   ROUTER tcp for sources ([listen] replication), monitor and ZAP; a DEALER tcp to each
@@ -63,7 +64,7 @@ class ReplicationLoop(ProcessLoop):
     def __init__(self, process: Process) -> None:
         super().__init__(process)
         context, config, paths = process.context, process.config, process.paths
-        self._journal = JournalPort(context, paths, self.poller, self.hot)
+        self._journal = JournalPort(context, paths, self.poller, self.hot, every_write=True)
         destinations = DestinationsPort(context, self.poller, _addresses(process))
         marks = MarkPort(context, paths.ipc("replicated"), self.poller)
         questions = AdminEndpoint(

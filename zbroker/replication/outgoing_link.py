@@ -7,9 +7,9 @@
     any --silence, LinkEnded--> down
     any --paused by hand; all that was sent is judged--> down, until it is resumed
 
-The log is read in its order, below what is durable; link_selection.py says what of it goes. A
-record of a third instance is passed over while the destination has a live link with that instance;
-when that link is gone, reading begins again where the destination is.
+The log is read in its order, as far as the journal says that it may be sent; link_selection.py says
+what of it goes. A record of a third instance is passed over while the destination has a live link
+with that instance; when that link is gone, reading begins again where the destination is.
 
 The mark of a destination is the first local record that it wants, that somebody may wait for, and
 that its statement does not cover. It never goes back. Records that it lacks and that are not sent
@@ -96,7 +96,7 @@ class OutgoingLink:
         self._cursor: Cursor | None = None
         self._ordinal = 0  # of the newest record sent
         self._judged_through = 0  # of the newest one that a receipt was about
-        self._credit = self._bytes = 0  # that may be, and are, on their way
+        self._credit = self.on_the_way_bytes = 0  # that may be, and are, sent and not judged
         self._sent: deque[OnTheWay] = deque()
         self._named: set[int] = set()  # publishers, in this session
         self._unit: list[Sent] = []  # that is not complete yet
@@ -128,11 +128,9 @@ class OutgoingLink:
         """When `tick` has something to do."""
         if self.state == "down":
             return U63_MAX if self.paused else self._hello_ms
-        times = [self._heard_ms + SILENCE_MS + 1]
-        if self.state != "greeting":
-            times.append(self._beat_ms)
-        again_ms = self._find_ms()
-        return min(times) if again_ms is None else min(*times, again_ms)
+        silent_ms, again_ms = self._heard_ms + SILENCE_MS + 1, self._find_ms()
+        beat_ms = silent_ms if self.state == "greeting" else self._beat_ms
+        return min(silent_ms, beat_ms, silent_ms if again_ms is None else again_ms)
 
     def _find_ms(self) -> int | None:
         """When reading begins again: not before all that was sent is judged."""
@@ -156,6 +154,12 @@ class OutgoingLink:
         if self._sent:
             return []
         return [*self._down(now_ms), CloseLink(self.link)]
+
+    def journal_begins(self, persisted: int) -> None:
+        """What was not durable may be lost now: the link reads on after its next Hello."""
+        self.mark = min(self.mark, persisted)
+        if self._cursor is not None and self._cursor.position > persisted:
+            self._forget()
 
     def ask_again(self, now_ms: int) -> list[LinkEffect]:
         """Says Hello again: what the destination said may have been of a generation that went on,
@@ -186,7 +190,7 @@ class OutgoingLink:
         self._hello_wait_ms = min(2 * self._hello_wait_ms, HELLO_WAIT_MAX_MS)
         self._forget()
         self._sent.clear()
-        self._bytes = 0
+        self.on_the_way_bytes = 0
         return []
 
     def _forget(self) -> None:
@@ -197,8 +201,7 @@ class OutgoingLink:
 
     def _beat(self, now_ms: int) -> LinkEffect:
         self._beat_ms = now_ms + BEAT_MS
-        changed = self._own.changed(self._heard_counter)
-        lacks = self.selection.lacks
+        changed, lacks = self._own.changed(self._heard_counter), self.selection.lacks
         beat = w.LinkBeat(self.session, changed, self.peer.heard, self._ordinal, lacks)
         return SayOn(self.link, beat)
 
@@ -299,7 +302,7 @@ class OutgoingLink:
         effects: list[LinkEffect] = []
         while self._sent and self._sent[0].ordinal <= receipt.through:
             sent = self._sent.popleft()
-            self._bytes -= sent.size
+            self.on_the_way_bytes -= sent.size
             item = refused.get(sent.ordinal)
             if item is None and not sent.last:
                 continue  # a name
@@ -335,21 +338,22 @@ class OutgoingLink:
 
     # -- the log ------------------------------------------------------------------------------
 
-    def next_read(self, persisted: int) -> ReadLink | ReadState | None:
-        """The next read, below the durable end of the log."""
+    def next_read(self, sendable: int, serial: int = 0) -> ReadLink | ReadState | None:
+        """The next read. sendable: below it is what links send. serial: of the open segment."""
         cursor = self._cursor
         if self.state == "stating":
             full = self._stated or self._parts - self._parts_there >= STATE_WINDOW
             return None if self.paused or full else ReadState(self.link, self.session)
-        if self.state != "sending" or cursor is None or cursor.position >= persisted:
+        if self.state != "sending" or cursor is None or cursor.position >= sendable:
             return None
-        if self.paused or self._held is not None or self._bytes >= self._credit:
+        if self.paused or self._held is not None or self.on_the_way_bytes >= self._credit:
             return None
         if len(self.selection.pending) >= PENDING_MAX or self._again_ms is not None:
             return None
         whole = self.topics.is_everything  # else commits are sent as the messages that they show
         unsent = self._headers.unsent() if whole else {}
-        return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES, whole, unsent)
+        at = self.link, self.session, cursor, sendable
+        return ReadLink(*at, READ_BYTES, whole, unsent, serial)
 
     def read(self, block: LinkBlock, names: Names) -> tuple[list[LinkEffect], set[int]]:
         """Sends what the destination lacks of a block.
@@ -465,7 +469,7 @@ class OutgoingLink:
             size = size_of(record, body)
             origin = Origin(record.instance, record.generation)
             self._sent.append(OnTheWay(self._ordinal, origin, last_of(record), size, record.kind))
-            self._bytes += size
+            self.on_the_way_bytes += size
         sent = [record for record, _ in records]
         units = w.SendUnits(self.session, first, sent, [*covered])
         return SayOn(self.link, units, [body for _, body in records])
@@ -488,13 +492,8 @@ class OutgoingLink:
         needed.append(self.selection.unkept)
         return min(position for position in needed if position is not None)
 
-    @property
-    def on_the_way_bytes(self) -> int:
-        """Sent and not judged yet."""
-        return self._bytes
-
     def check(self) -> None:
         """Asserts what is always true."""
-        assert self._bytes == sum(sent.size for sent in self._sent)
+        assert self.on_the_way_bytes == sum(sent.size for sent in self._sent)
         assert len(self.selection.pending) <= PENDING_MAX + w.RECORDS_MAX
         assert self.state in ("down", "greeting", "finding", "sending", "stating")

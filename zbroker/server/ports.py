@@ -46,9 +46,14 @@ class JournalPort:
     drained = True  # all of it is read in each turn: the journal's answers are few
     next_wake_ms = None
 
-    def __init__(self, context: Context, paths: Paths, poller: zmq.Poller, hot: zmq.Poller) -> None:
-        """hot: for the answers as well."""
+    def __init__(
+        self, context: Context, paths: Paths, poller: zmq.Poller, hot: zmq.Poller, *,
+        every_write: bool = False,
+    ) -> None:  # fmt: skip
+        """hot: for the answers as well. every_write: watermarks that it follows are also those of
+        groups that are not durable yet."""
         self._context, self._poller, self._hot = context, poller, hot
+        self._every_write = every_write
         # once: the note of where sockets are may be gone when the next one is opened
         self._journal_at, self._watermarks_at = paths.ipc("journal"), paths.ipc("marks")
         self._incarnation = 0  # of the journal whose watermarks came last
@@ -63,11 +68,12 @@ class JournalPort:
         return dealer
 
     def _subscribed(self) -> zmq.Socket[bytes]:
-        return self._opened(
-            sockets.watermarks_subscriber(
-                self._context, self._watermarks_at, every_commit=self._following
-            )
-        )
+        follow = self._following
+        socket = sockets.watermarks_subscriber(
+            self._context, self._watermarks_at, every_commit=follow,
+            every_write=follow and self._every_write,
+        )  # fmt: skip
+        return self._opened(socket)
 
     def _opened(self, socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         self._poller.register(socket, zmq.POLLIN)
@@ -89,7 +95,7 @@ class JournalPort:
         frames = sockets.receive(socket) if socket in ready else None
         if frames is None:
             return
-        watermarks = codec.WATERMARKS.decode(frames[0].buffer[1:])
+        watermarks = codec.WATERMARKS.decode(frames[0].buffer[sockets.TOPIC_BYTES :])
         if watermarks.incarnation != self._incarnation:
             self._incarnation = watermarks.incarnation
             yield from self._answers()
@@ -195,8 +201,9 @@ class NewestSubscriber(Generic[T]):
         """One event, if it was said again."""
         if self._socket not in ready:
             return ()
-        frames = sockets.receive(self._socket)
-        return () if frames is None else (self._decoder.decode(frames[0].buffer[1:]),)
+        if (frames := sockets.receive(self._socket)) is None:
+            return ()
+        return (self._decoder.decode(frames[0].buffer[sockets.TOPIC_BYTES :]),)
 
 
 class ReplicatedPort(NewestSubscriber[Replicated]):

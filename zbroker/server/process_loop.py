@@ -142,7 +142,9 @@ class ListenerLoop(ProcessLoop):
     def __init__(
         self, process: Process, asked_at: str, questions: Questions, *,
         frame_bytes: int = HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm: int = 0,
+        every_write: bool = False,
     ) -> None:  # fmt: skip
+        """every_write: see JournalPort."""
         super().__init__(process)
         config, paths, poller = process.config, process.paths, self.poller
         self.recording = Recording(config.record, nothing=config.records_nothing)
@@ -153,7 +155,9 @@ class ListenerLoop(ProcessLoop):
         self.quiet_ms, self.peer = connections.wires.quiet_ms, connections.peer
         self.endpoint = connections.endpoint
         self.commands = CommandsPort(connections, poller, self.hot)
-        self.journal = JournalPort(process.context, paths, poller, self.hot)
+        self.journal = JournalPort(
+            process.context, paths, poller, self.hot, every_write=every_write
+        )
         self.questions = AdminEndpoint(
             process.context, paths.ipc(asked_at), questions, poller, process.log
         )

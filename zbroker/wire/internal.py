@@ -292,8 +292,8 @@ class Holds(InternalMessage, tag="holds"):
 
     log_start: of the newest watermarks that the reader acted on; it opens no cursor below it any
     more. lowest: no cursor of the reader is below it, U63_MAX if it has none. holdings: the lowest
-    ones, at most HOLDINGS_MAX, for people. eager: a subscription wants messages that are written
-    and not durable yet, so watermarks are wanted before the sync, too.
+    ones, at most HOLDINGS_MAX, for people. eager: a subscription or a link wants messages that are
+    written and not durable yet, so watermarks are wanted before the sync, too.
     """
 
     incarnation: int
@@ -384,7 +384,7 @@ class Watermarks(InternalMessage, tag="marks"):
     first position of generations begun since the start. travels: newest durable record of this one
     that goes to others, or 0. closed, definitions, exchanges: change with generations, with queues
     and points, and with exchanges of all. routed: ingest routes by all that the log says of
-    exchanges before it."""
+    exchanges before it. sendable: written, and durable but for messages: links send it."""
 
     incarnation: int
     instance: int
@@ -400,6 +400,7 @@ class Watermarks(InternalMessage, tag="marks"):
     definitions: int = 0
     exchanges: int = 0
     routed: int = 0
+    sendable: int = 0
 
 
 # -- what is not recorded ---------------------------------------------------------------------

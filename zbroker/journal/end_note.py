@@ -1,8 +1,9 @@
-"""A note of where the log was durable last: a start whose log still ends there need ask no peer.
+"""A note of where the log ended last: a start whose log still ends there need ask no peer.
 
     magic, instance, position, CRC of the group that ends there, CRC of these     32 bytes
 
-It is written after each sync, into memory that a kill keeps and a reboot empties. Between a group
+It is written after each group, before anybody hears of that: a link may send it before it is
+durable. Memory keeps the note when a process is killed, and loses it with a reboot. Between a group
 and its note there may be a kill, so the log may have one group more. A note that is further back is
 of another time (a release that wrote none, a start without peers), and counts for nothing.
 """
@@ -48,7 +49,7 @@ def proof(noted: GroupEnd | None, last: GroupEnd, before: GroupEnd) -> Proof:
     return Proof.LOST if noted.position > last.position else Proof.UNKNOWN
 
 
-class SyncedNote:
+class EndNote:
     """The note of one instance. `before`: what the process before this one noted last."""
 
     def __init__(self, instance: int, directory: Path = memory_notes.SHARED_MEMORY) -> None:
@@ -71,7 +72,7 @@ class SyncedNote:
             self._path.unlink(missing_ok=True)
 
     def write(self, end: GroupEnd) -> None:
-        """This is durable. Without memory there is no note: the next start asks."""
+        """The log ends there. Without memory there is no note: the next start asks."""
         if self._note is None:
             self.forget()
             with suppress(OSError):
