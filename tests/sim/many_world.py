@@ -84,7 +84,8 @@ class Instance:
         self.clock = Clock(self.wall_ns, lambda: world.at.now_ms)
         self._image: SimDisk | None = None
         self._lives = 0  # that the disk began since that copy was made
-        self.former_life = False  # the copy is of another one than the disk had before it came back
+        self.former_life = False  # the disk is of another one than it had before it came back
+        self._copies_former = False  # so is the copy
         self.held_once: set[Message] = set()  # by disks that this host has no more
 
     def topics_for(self, destination: str) -> LinkTopics:
@@ -206,13 +207,15 @@ class Instance:
         if self.journal is not None:
             self.disk.settle()
             self._image, self._lives = copied(self.disk, self.rng), 0
+            self._copies_former = self.former_life
 
     def restore(self, *, empty: bool) -> None:
         """The host is set back to that copy, or has a new disk."""
         image = None if empty else self._image
         if image is None and not empty:
             return
-        self.former_life, self._lives = bool(self._lives) and not empty, self._lives + 1
+        former = self._lives > 0 or self._copies_former
+        self.former_life, self._lives = former and not empty, self._lives + 1
         before = self.durable()
         self.held_once |= before.messages
         self.kill_journal(power=False)
