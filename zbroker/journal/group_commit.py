@@ -80,7 +80,7 @@ class GroupCommit(GroupBuilder):
         super().__init__(settings, sessions, end)
         self.log_start = end.log_start
         self.written = self.persisted = self.sendable = end.next_position
-        self._sent_early = False  # the newest group: there are only messages in it
+        self._sent_early = False  # may links send the newest group before it is durable?
         self.serial = end.serial  # of the segment that holds the newest group
         self.state_serial = end.state_serial
         self.raised: list[tuple[int, int]] = []  # generations since the start, with their begins
