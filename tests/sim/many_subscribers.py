@@ -93,6 +93,7 @@ class Subscriber:
         self.bookmark = rng.choice((EPOCH, EPOCH, NOW))
         self.begun = self.bookmark == EPOCH
         self.at: Instance | None = None
+        self._again: set[Message] = set()  # see ManyWorld.may_come_again
         self.failovers = 0
         self._core: SubscriberCore | None = None
         self._pipe: Pipe | None = None
@@ -181,6 +182,8 @@ class Subscriber:
 
     def _begins(self, answer: Any) -> None:
         """What was in the log before the place where it begins first it does not want."""
+        if self.at is not None and isinstance(answer, m.Ack) and answer.position:
+            self._again = self.world.may_come_again(self.at)
         at, known = self.at, self._feed.accepted
         if self.begun or known or not isinstance(answer, m.Ack) or not answer.position:
             return
@@ -232,6 +235,7 @@ class Subscriber:
             world.demand(world.is_replicated(message), f"{self.name} sees {message} too early")
         if message not in world.misplaced:  # else it is a new one, with another origin
             once, wanted = self.seen[message] == 1, message not in self.not_wanted
+            once = once or message in self._again
             world.demand(once, f"{self.name} sees {message} twice, at {where}")
             world.demand(wanted, f"{self.name} sees {message}: it is too old")
 

@@ -420,6 +420,8 @@ class ManyWorld:
         self.cuts: set[tuple[str, str]] = set()
         self.lost: set[Message] = set()  # with the disks that had them
         self.misplaced: set[Message] = set()  # those, or that one of their origins is known no more
+        #: of an instance that was set back, and what their program will send again
+        self._sent_again: set[tuple[Message, Origin]] = set()
         self._given: dict[tuple[Origin, int], Message] = {}
         names = NAMES[: instances or self.rng.choice((2, 3, 3, 4, 5))]
         self.instances = {
@@ -455,6 +457,15 @@ class ManyWorld:
         self.lost |= before.messages.difference(*(one.messages for one in left))
         nowhere = before.origins.difference(*(one.origins for one in left))
         self.misplaced |= {message for message, _ in nowhere}
+        waits = {(p.id, sequence) for p in self.publishers for sequence, _ in p.unacked}
+        self._sent_again |= {each for each in before.origins if each[0] in waits}
+
+    def may_come_again(self, at: Instance) -> set[Message]:
+        """A disk was set back, nobody had an acknowledgement of these messages on it, and they were
+        sent again: a subscriber that saw them by their former names, and begins now where these are
+        not known, gets them twice."""
+        unknown = self._sent_again - at.durable().origins if self._sent_again else ()
+        return {message for message, _ in unknown}
 
     def note_given(self, where: str, found: dict[Message, Held]) -> None:
         """A position at an origin is that of one message, also after the disk is lost that had it:
