@@ -35,7 +35,7 @@ def test_no_history_of_a_replicated_queue_breaks_a_promise() -> None:
         assert "acts for another" in faults
     if SEEDS >= 5:
         assert faults >= {"power cut", "journal killed", "replication killed", "queues killed"}
-        assert min(sent, flagged, gave, named) > SEEDS
+        assert min(sent, flagged, gave, named) >= SEEDS
 
 
 @pytest.mark.long

@@ -21,8 +21,11 @@ class LinkNeeds:
     def say(
         self, journal: int, log_start: int, end: int, wall_ms: int, *, eager: bool, again: bool
     ) -> Holds | None:
-        """The part of the log that a destination may lack; None: nothing new of it. end: what is
-        needed where all have been forgotten. again: also if nothing is new."""
+        """The part of the log that a destination may lack. end: of the log, in case all
+        destinations have been forgotten.
+
+        Returns: None if the journal has heard that last, and `again` is false.
+        """
         if not journal or not self._outgoing:
             return None
         if (log_start, eager) == self._said and not again:

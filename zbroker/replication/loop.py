@@ -1,9 +1,9 @@
 """The replication process: this log goes to other instances, and theirs comes here.
 
-Purpose   sends the log to each destination, from where that one is: what is durable here, and
-          messages that are about to be if acknowledgements wait for a destination; takes what other
-          instances send and hands it to the journal; tells ingest how far enough destinations hold
-          the log; keeps what a destination lacks in the log.
+Purpose   sends what is durable here to each destination, from where that one is, and messages
+          before that if acknowledgements wait for a destination; takes what other instances send
+          and hands it to the journal; tells ingest how far enough destinations hold the log; keeps
+          what a destination lacks in the log.
 Sockets   ROUTER tcp for sources ([listen] replication), monitor and ZAP; a DEALER tcp to each
           destination; DEALER ipc journal; SUB ipc marks; XPUB ipc replicated; ROUTER ipc
           replication-desk for questions of the admin, and requests of the queues.

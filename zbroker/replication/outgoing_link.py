@@ -156,7 +156,7 @@ class OutgoingLink:
         return [*self._down(now_ms), CloseLink(self.link)]
 
     def journal_begins(self, persisted: int) -> None:
-        """What was not durable may be lost now: the link reads on after its next Hello."""
+        """Records that were not durable may be lost: the link reads on after its next Hello."""
         self.mark = min(self.mark, persisted)
         if self._cursor is not None and self._cursor.position > persisted:
             self._forget()
