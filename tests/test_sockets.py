@@ -1,4 +1,4 @@
-"""zbroker/sockets.py: what the kernel tells of the connections after a ROUTER."""
+"""zbroker/sockets.py: what the kernel tells of the connections after a ROUTER, and topics."""
 
 from __future__ import annotations
 
@@ -148,3 +148,30 @@ def test_a_connection_that_breaks_off_with_much_unread_ends_no_process(pause_s: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert 0 < int(done.stdout) <= 2_600  # a broken connection may lose the last ones
+
+
+@pytest.mark.parametrize(
+    ("follows", "topics"),
+    [
+        ({}, [sockets.EVERY_BEAT]),
+        ({"every_commit": True}, [sockets.EVERY_BEAT, sockets.EVERY_COMMIT]),
+        (
+            {"every_commit": True, "every_write": True},
+            [sockets.EVERY_BEAT, sockets.EVERY_COMMIT, sockets.EVERY_WRITE],
+        ),
+    ],
+)
+def test_a_reader_gets_the_topics_that_it_follows(
+    follows: dict[str, bool], topics: list[bytes]
+) -> None:
+    """Of two frames that come after one another it keeps the newer one, so the first may be one
+    that it should not get, unnoticed."""
+    with zmq.Context() as context, sockets.watermarks_publisher(context) as publisher:
+        publisher.setsockopt(zmq.LINGER, 0)
+        publisher.bind("inproc://marks")
+        with sockets.watermarks_subscriber(context, "inproc://marks", **follows):
+            assert publisher.poll(int(WAIT_S * 1_000))
+            prefix = publisher.recv()[1:]
+    every = [sockets.EVERY_BEAT, sockets.EVERY_COMMIT, sockets.EVERY_WRITE]
+    assert [topic for topic in every if topic.startswith(prefix)] == topics
+    assert {len(topic) for topic in every} == {sockets.TOPIC_BYTES}
