@@ -420,7 +420,7 @@ class ManyWorld:
         self.cuts: set[tuple[str, str]] = set()
         self.lost: set[Message] = set()  # with the disks that had them
         self.misplaced: set[Message] = set()  # those, or that one of their origins is known no more
-        #: of an instance that was set back, and what their program will send again
+        #: that a disk held which was set back, and that their program will send again
         self._sent_again: set[tuple[Message, Origin]] = set()
         self._given: dict[tuple[Origin, int], Message] = {}
         names = NAMES[: instances or self.rng.choice((2, 3, 3, 4, 5))]
