@@ -28,8 +28,9 @@ from zbroker.client.link import ClientLink
 from zbroker.engine.contract import Core, Limit, Now, Performers, Ready, TurnPlan
 from zbroker.engine.turn import Turn
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Msg
-from zbroker.wire.queue_messages import Job
+from zbroker.wire.bodies import Body
+from zbroker.wire.messages import AnyAnswer, Msg
+from zbroker.wire.queue_messages import AnyQueuesAnswer, Job
 
 ONE: Final = Limit(1)
 WAIT_MAX_MS: Final = 1_000  # of a thread that sleeps, if a wake-up is lost to an interrupt
@@ -94,10 +95,9 @@ class LinkPort:
             received = link.receive()
             if received is None:
                 return
-            answer, body = received
             self.took = True
-            yield MessagesArrived(answer, body) if isinstance(answer, WITH_BODY) else answer
-            size += len(body)
+            yield _event(*received)
+            size += len(received[1])
             if self.handled is not None:
                 self.handled()
             if self.link is not link:
@@ -105,6 +105,14 @@ class LinkPort:
             if size >= limit.bytes:
                 break
         self.drained = False
+
+    def next_answer(self, ready: Ready) -> Event | None:
+        """The next one, if the poller saw answers and nothing else, and before there were none."""
+        link = self.link
+        if link is None or not self.drained or len(ready) != 1 or link.socket not in ready:
+            return None
+        received = link.receive()
+        return None if received is None else _event(*received)
 
     def next_wake_ms(self) -> int | None:
         """Now, if not all was read: no descriptor says so again."""
@@ -136,6 +144,10 @@ class LinkPort:
     def _closing(self, link: ClientLink) -> None:
         if self._poller is not None:
             self._poller.unregister(link)
+
+
+def _event(answer: AnyAnswer | AnyQueuesAnswer, body: Body) -> Event:
+    return MessagesArrived(answer, body) if isinstance(answer, WITH_BODY) else answer
 
 
 class PolledLink(LinkPort):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 
@@ -117,6 +118,41 @@ def test_a_message_after_what_was_staged_leaves_at_once(broker, client, monkeypa
         client._publisher.stage(None)
         receipt = client.publish("a", b"2")
         wait_until(lambda receipt=receipt: receipt.done)
+
+
+@pytest.fixture
+def whole_turns(client, monkeypatch):
+    """The times of whole turns from now on: a caller has parts of one."""
+    turns, turn = [], client._publisher._loan._turn
+
+    def whole(ready):
+        turns.append(time.monotonic())
+        return turn(ready)
+
+    monkeypatch.setattr(client._publisher._loan, "_turn", whole)
+    return turns
+
+
+def test_a_caller_sends_and_hears_without_a_whole_turn(
+    broker, client, senders, patient, whole_turns
+):
+    lent(client)
+    client.publish("a", b"a whole one comes first").wait(WAIT_S)
+    whole_turns.clear()
+    for n in range(20):
+        assert client.publish("a", b"%d" % n).wait(WAIT_S)
+    assert whole_turns == []
+
+
+def test_while_callers_have_parts_a_whole_turn_is_had_in_time(broker, client, whole_turns):
+    lent(client)
+    whole_turns.clear()
+
+    def published():
+        client.publish("a", b"1").wait(WAIT_S)
+        return len(whole_turns) > 3
+
+    wait_until(published)
 
 
 def test_a_receipt_is_done_without_a_wait_for_it(broker, client):

@@ -30,7 +30,7 @@ class IOThread(PublisherPort):
         self._requests = ThreadRequests(self.track, self.wake)
         self._callbacks = Callbacks(self._name)
         self._poller = WakingPoller()
-        self._loan = TurnLoan(self._turn_once, self._poller)
+        self._loan = TurnLoan(self._turn_once, self._have_part, self._poller)
         self._stopping = False
         self.track.have_turns = self._loan.wait
         self._thread = threading.Thread(target=self._run, name=f"zbroker {self._name}", daemon=True)

@@ -250,6 +250,25 @@ class PublisherPort(hot_path.Inbox):
         self._publish_state()
         return wait_ms
 
+    def _have_part(self, ready: Ready) -> bool:
+        """Sends the only message in the inbox, or hears the next answer while there is none.
+
+        Returns: False if neither is so, and a whole turn is needed.
+        """
+        if ready:
+            answer = None if self.inbox else self._link.next_answer(ready)
+            if answer is None:
+                return False
+            self._turn.hear(answer)
+        else:
+            core = self._core
+            if len(self.inbox) != 1 or not core.can_send or core.stages or self._space_again_ms:
+                return False
+            for called in self._take():
+                self._turn.hear(called)
+        self._publish_state()
+        return True
+
     def _rest(self, wait_ms: int | None, soon: bool = False) -> int | None:
         """Sets when it is woken. Returns: the same, or 0 if so much was queued meanwhile.
 

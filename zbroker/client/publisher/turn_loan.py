@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Final
@@ -36,10 +37,14 @@ class TurnLoan:
     """The turns of one publisher, which its I/O thread has while it holds `lock`.
 
     turn: has one; returns for how many ms nothing is due then, None: until something arrives.
+    part: does what is urgent of one, if nothing else may be; the rest is done within LOAN_MS.
     borrower: the thread that they are lent to, 0 while they are not.
     """
 
-    def __init__(self, turn: Callable[[Ready], int | None], poller: WakingPoller) -> None:
+    def __init__(
+        self, turn: Callable[[Ready], int | None], part: Callable[[Ready], bool],
+        poller: WakingPoller,
+    ) -> None:  # fmt: skip
         self.lock = threading.Lock()  # held by the thread that has the turns
         self.borrower = 0
         self._in_main = False  # the borrower is the main thread
@@ -47,7 +52,8 @@ class TurnLoan:
         self._waited = False  # since the last look
         self._wait_ms: int | None = None
         self._failed: Exception | None = None  # in a turn of the borrower
-        self._turn, self._poller = turn, poller
+        self._turn, self._part, self._poller = turn, part, poller
+        self._whole_s = 0.0  # when a whole turn is due
 
     # -- called by application threads --------------------------------------------------------
 
@@ -66,6 +72,7 @@ class TurnLoan:
             if not self.borrower:
                 return None
             result = do()
+            self._whole_s = 0.0
             self._have_turn({})
             return result
 
@@ -90,7 +97,11 @@ class TurnLoan:
         in_main, cut = self._in_main, list[int]()
         before = _set_handler(_SIGINT, lambda *_: cut.append(1)) if in_main else None
         try:
-            self._wait_ms = self._turn(ready)
+            if time.monotonic() < self._whole_s and self._part(ready):
+                self._wait_ms = LOAN_MS
+            else:
+                self._wait_ms = self._turn(ready)
+                self._whole_s = time.monotonic() + LOAN_MS / 1_000
         except Exception as error:
             self._failed = error
             self.recall()
