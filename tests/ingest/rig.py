@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from zbroker.access.core import Access
+from zbroker.cpus import ANY_CPU
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Answer, Pace, Reconnect, Say
+from zbroker.engine.effects import Answer, Pace, Reconnect, RunOn, Say
 from zbroker.engine.events import Commands, Gone, RulesChanged
 from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verified, Verify
 from zbroker.ingest.core import IngestCore
@@ -19,6 +20,7 @@ from zbroker.wire import messages as m
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 
 MINE, JOURNAL = 5, 11
+HERE = 3  # the CPU on which it runs
 KEY = b"k" * 32
 WALL_NS = 1_700_000_000_000_000_000
 NO_EXCHANGES = ExchangeRows(0, 0, 1, [])
@@ -39,7 +41,7 @@ def made(
 ) -> IngestCore:  # fmt: skip
     """A core that said Hello and was welcomed."""
     settings = IngestSettings(limits, MINE, recording, access=access, key=KEY, spin_us=spin_us)
-    core = IngestCore(settings)
+    core = IngestCore(settings, here=lambda: HERE)
     core.tick(Now(0, WALL_NS), drained=True)
     core.handle(WELCOME, Now(0, WALL_NS))
     core.handle(NO_EXCHANGES, Now(0, WALL_NS))
@@ -55,6 +57,7 @@ class Rig:
         self.exchanges = NO_EXCHANGES
         self.asked: list[Verify] = []
         self.pace_us = 0  # how long it is to spin
+        self.cpu = self.append_cpu = ANY_CPU  # where it is to run; what the newest append said
         self.appended: list[tuple[int, i.Entry, bytes]] = []
 
     @property
@@ -93,6 +96,8 @@ class Rig:
                 self.asked.append(effect)
             elif isinstance(effect, Pace):
                 self.pace_us = effect.spin_us
+            elif isinstance(effect, RunOn):
+                self.cpu = effect.cpu
             elif isinstance(effect, Say):
                 reported += self.said(effect)
             elif isinstance(effect, Reconnect):
@@ -104,6 +109,7 @@ class Rig:
         """To the journal: appends are remembered, sessions opened."""
         message: Any = say.message
         if isinstance(message, i.Append):
+            self.append_cpu = message.cpu
             self.appended += (
                 (message.ordinal + n, entry, bytes(say.bodies[n]))
                 for n, entry in enumerate(message.entries)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.ingest.rig import Rig, item, made
+from tests.ingest.rig import HERE, Rig, item, made
+from zbroker.cpus import ANY_CPU
 from zbroker.ingest.contract import PublishLimits
 from zbroker.ingest.core import SPIN_FOR_RECEIPT
 from zbroker.ingest.lock_step import MESSAGES_MAX, PROMPT_NS, LockStep
@@ -69,8 +70,8 @@ def test_a_steady_rate_that_is_prompt_now_and_then_is_not() -> None:
 class Spinning(Rig):
     """A core that may spin for 100 us, and one publisher."""
 
-    def __init__(self) -> None:
-        super().__init__(made(PublishLimits(1_000, 2_000, 10_000, 3), spin_us=100))
+    def __init__(self, spin_us: int = 100) -> None:
+        super().__init__(made(PublishLimits(1_000, 2_000, 10_000, 3), spin_us=spin_us))
         self.turn(item(b"\0aaaa", m.Logon("p", "x", "1"), None))
         self.sequence = 0
 
@@ -94,6 +95,27 @@ def test_ingest_spins_while_messages_come_in_lock_step() -> None:
         during = bench.pace_us
         bench.acknowledge()
     assert (during, bench.pace_us) == (100 * SPIN_FOR_RECEIPT, 100)
+
+
+def test_ingest_stays_where_it_is_meanwhile_and_tells_the_journal() -> None:
+    bench = Spinning()
+    for _ in range(ENOUGH):
+        bench.publish()
+        bench.acknowledge()
+    assert (bench.cpu, bench.append_cpu) == (HERE, HERE)
+    for _ in range(ENOUGH):
+        bench.publish()
+        bench.publish()
+        bench.acknowledge()
+    assert (bench.cpu, bench.append_cpu) == (ANY_CPU, ANY_CPU)
+
+
+def test_without_spinning_it_runs_anywhere() -> None:
+    bench = Spinning(spin_us=0)
+    for _ in range(ENOUGH):
+        bench.publish()
+        bench.acknowledge()
+    assert (bench.pace_us, bench.cpu, bench.append_cpu) == (0, ANY_CPU, ANY_CPU)
 
 
 def test_ingest_does_not_spin_while_more_is_under_way() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from unittest import mock
 import pytest
 
 from zbroker.config import Config
+from zbroker.cpus import ANY_CPU
 from zbroker.engine.contract import Now, TurnPlan
-from zbroker.engine.effects import Exit, Note, Pace, Ready
+from zbroker.engine.effects import Exit, Note, Pace, Ready, RunOn
 from zbroker.paths import Paths
 from zbroker.server import process_loop
 from zbroker.server.process import EX_OK, Process
@@ -80,7 +82,7 @@ class Loop(ProcessLoop):
         self.source, self.other, self.closed = Source(), Source(), 0
         self.made = Core(*effects)
         sources: list[Any] = [(self.source, ONE), (self.other, ONE)]
-        plan = TurnPlan(sources, (Note, Pace, Ready, Exit), hot=[self.source])
+        plan = TurnPlan(sources, (Note, Pace, RunOn, Ready, Exit), hot=[self.source])
         self.begin(self.made, plan, {})
 
     def close(self) -> None:
@@ -158,6 +160,15 @@ def test_a_pace_ends(process: Process) -> None:
     for _ in range(4):
         loop.turn()
     assert (poller.waited, loop.looks.waited) == ([0, 0, None], [0])
+
+
+def test_it_runs_where_the_core_says(process: Process) -> None:
+    allowed = os.sched_getaffinity(0)
+    loop = Loop(process, Sockets(), RunOn(min(allowed)), RunOn(ANY_CPU))
+    loop.turn()
+    here = os.sched_getaffinity(0)
+    loop.turn()
+    assert (here, os.sched_getaffinity(0)) == ({min(allowed)}, allowed)
 
 
 def test_it_turns_until_the_core_says_that_all_is_done(process: Process) -> None:

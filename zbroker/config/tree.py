@@ -191,8 +191,8 @@ class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The publishers' side.
 
     spin_us: How long ingest polls for work before it sleeps while a client publishes
-        one message at a time, in us: lower latency for some CPU time. 0 is off, as on
-        a machine with one core.
+        one message at a time, in us: lower latency for some CPU time. Meanwhile it and
+        the journal run on one CPU. 0 is off, as on a machine with one core.
     """
 
     spin_us: Annotated[Natural, Meta(le=1_000_000)] = 300

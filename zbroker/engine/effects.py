@@ -123,6 +123,12 @@ class Pace(Struct, gc=False):
     spin_us: int
 
 
+class RunOn(Struct, gc=False):
+    """From now on run on this CPU alone; ANY_CPU: on all that this process may use."""
+
+    cpu: int
+
+
 class Write(Struct, gc=False):
     """Base of what changes the log on the disk; done when its performer returns."""
 

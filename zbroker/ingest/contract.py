@@ -59,7 +59,7 @@ class Verify(Struct, gc=False):
 
 Effect = (
     e.Answer | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Tell | e.NoteDisconnected
-    | e.Gate | e.Pace | e.Ready | e.Exit | Verify
+    | e.Gate | e.Pace | e.RunOn | e.Ready | e.Exit | Verify
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from zbroker.cpus import ANY_CPU
 from zbroker.engine import effects as e
 from zbroker.engine import events as ev
 from zbroker.engine.contract import Now
@@ -56,9 +57,10 @@ class IngestCore:
 
     def __init__(
         self, settings: IngestSettings, quiet_ms: QuietMs | None = None,
-        peers: s.Peers = s.unknown,
+        peers: s.Peers = s.unknown, here: Callable[[], int] = lambda: ANY_CPU,
     ) -> None:  # fmt: skip
-        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
+        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when.
+        here: the CPU on which this runs just now."""
         recording = settings.recording
         self._everything = recording is None or recording.everything
         self.clients = ClientRegistry(len(settings.workers), quiet_ms)
@@ -81,6 +83,7 @@ class IngestCore:
         self._settings, self._peers = settings, peers
         self._lock_step = LockStep()
         self._open, self._spin_us = True, 0  # the gate and the pace as they are
+        self._in_step, self._here = False, here
         self._ready = False
         self._stop_ms: int | None = None  # when it ends at the latest
         self._now = Now(0, 0)
@@ -437,6 +440,10 @@ class IngestCore:
             self._open = opens
             effects.append(e.Gate(CLIENTS, opens))
         spin_us = self._settings.spin_us if self._lock_step.lasts else 0
+        if (spin_us > 0) is not self._in_step:
+            self._in_step = spin_us > 0
+            self.link.cpu = cpu = self._here() if self._in_step else ANY_CPU
+            effects.append(e.RunOn(cpu))
         if self.link.bytes:
             spin_us *= SPIN_FOR_RECEIPT
         if spin_us != self._spin_us:

@@ -21,6 +21,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from zbroker.cpus import ANY_CPU
 from zbroker.engine.effects import JOURNAL, Reconnect, Say
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ingest.replication_gate import Body, Outstanding, ReplicationGate, Settled
@@ -57,6 +58,7 @@ class AppendLink:
         self.bytes = 0
         self.credit_bytes = JOURNAL_CREDIT_BYTES
         self.welcome: m.Welcome | None = None  # the newest
+        self.cpu = ANY_CPU  # see Append
 
     @property
     def up(self) -> bool:
@@ -104,7 +106,7 @@ class AppendLink:
         self._sent = len(self._outstanding)
         append = m.Append(
             self._session.welcomed_by, fresh[0].ordinal, self._confirmed,
-            [one.entry for one in fresh],
+            [one.entry for one in fresh], self.cpu,
         )  # fmt: skip
         return [Say(JOURNAL, append, [one.body for one in fresh])]
 

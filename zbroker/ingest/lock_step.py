@@ -2,7 +2,8 @@
 
 Only then spinning pays: nothing but the journal and one client has work, in turn. With more under
 way, all processes have work, and a core on which ingest spins is one that the system takes for
-busy, so what wakes up waits for the other core.
+busy, so what wakes up waits for the other core. For the same reason ingest and the journal share
+one CPU meanwhile: by itself the system has the journal wake up on the other, which sleeps.
 """
 
 from __future__ import annotations

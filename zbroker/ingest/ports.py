@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import zmq
 
-from zbroker import sockets
+from zbroker import cpus, sockets
 from zbroker.access import passwords
 from zbroker.engine.contract import Ready
 from zbroker.engine.effects import Reconnect, Say
@@ -74,7 +74,7 @@ class PasswordPort:
 
     def __init__(self, poller: zmq.Poller) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._pool = ThreadPoolExecutor(1, "passwords")
+        self._pool = ThreadPoolExecutor(1, "passwords", cpus.initializer())
         self._answers: deque[Verified] = deque()
         poller.register(self.fd, zmq.POLLIN)
 

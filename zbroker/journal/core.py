@@ -213,6 +213,7 @@ class JournalCore:
         if now.mono_ms >= self._beat_ms:
             self._beat_ms = now.mono_ms + BEAT_MS
             effects += self._beat()
+        effects += self.commit.cpu.moves()
         effects += self._look_at_first_start(now)
         if self.question.open and self.first.phase is not FirstPhase.ASKING:
             self._decided(self.question.tick(now.mono_ms))
@@ -222,6 +223,7 @@ class JournalCore:
 
     def _beat(self) -> Effects:
         self._space_due = self.retention.due = True
+        self.commit.cpu.beat()
         self._no_space_to_raise = False
         effects: list[Effect] = [*self.commit.beat(), je.Maintain()]
         if not self._keeping and (conflicts := self.commit.take_conflicts()):

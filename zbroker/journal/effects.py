@@ -146,7 +146,7 @@ class RebuildIndex(Struct, gc=False):
 
 
 Effect = (
-    e.Answer | e.Sync | e.Note | e.Ready | e.Exit
+    e.Answer | e.Sync | e.Note | e.RunOn | e.Ready | e.Exit
     | Reserve | LookForSpace | WriteGroup | KeepFrom | BeginGeneration | IndexGroup
     | PublishWatermarks | LocatePoint
     | Maintain | KeepConflicts | MeasureSegments | Unlink | ForgetRemoved | RetireCopy

@@ -38,6 +38,7 @@ from zbroker.journal.replicas import CoveredBy, Replicas
 from zbroker.journal.replicated_stages import is_commit
 from zbroker.journal.requesters import Control, InFlight, Requester, demand, pair
 from zbroker.journal.sessions import Sessions
+from zbroker.journal.shared_cpu import SharedCpu
 from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.units import CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
@@ -95,6 +96,7 @@ class GroupCommit(GroupBuilder):
         self.states = StateReceiver(self)
         self.began_with_state = False  # in this process
         self.routed = 0
+        self.cpu = SharedCpu()
         self._exchanges_said = sessions.exchanges.changes
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
@@ -186,6 +188,7 @@ class GroupCommit(GroupBuilder):
 
     def _append(self, requester: Requester, append: m.Append, bodies: list[Body]) -> None:
         pair(append.entries, bodies)
+        self.cpu.appended(append.cpu)
         self._confirmed(requester, append.confirmed)
         wait, ordinal, total = self._queue.append, append.ordinal, 0
         for entry, body in zip(append.entries, bodies, strict=True):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import zmq
 
+from zbroker import cpus
 from zbroker.engine.contract import Limit, Ready
 
 Then = Callable[[Any], Any]  # gives the event, or None
@@ -31,7 +32,7 @@ class Helpers:
     """Threads of one kind; with one thread, one after the other. `wake` is called from them."""
 
     def __init__(self, name: str, threads: int, wake: Callable[[], None]) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(threads, name, cpus.initializer())
         self._wake = wake
         self._jobs: list[_Job] = []
 

@@ -14,6 +14,7 @@ import zmq
 
 from zbroker import sockets
 from zbroker.clock import Clock
+from zbroker.cpus import CpuChoice
 from zbroker.engine import effects as e
 from zbroker.engine.contract import MS_NS, Core, Limit, Now, Performers, Source, TurnPlan
 from zbroker.engine.turn import Turn
@@ -51,12 +52,15 @@ class TurnLoop:
         self._look_s = 0.0  # when all sources are looked at again
         self._wait_ms: int | None = 0
         self._spin_s = 0.0
+        self._cpu = CpuChoice()
 
     def begin(self, core: Core[Any, Any], plan: TurnPlan, performers: Performers) -> None:
         """From now on it can turn. performers: besides those of every loop."""
         clock = self.clock
         zero_ns = clock.wall_ns() - clock.mono_ms() * MS_NS
-        common: Performers = {e.Note: self._note, e.Pace: self._pace, e.Exit: self._exit}
+        common: Performers = {
+            e.Note: self._note, e.Pace: self._pace, e.RunOn: self._run_on, e.Exit: self._exit,
+        }  # fmt: skip
         self._turn = Turn(
             core, plan, {**common, **performers},
             lambda: Now(clock.mono_ms(), clock.wall_ns(), zero_ns),
@@ -102,6 +106,9 @@ class TurnLoop:
 
     def _pace(self, effect: e.Pace) -> None:
         self._spin_s = effect.spin_us / 1e6
+
+    def _run_on(self, effect: e.RunOn) -> None:
+        self._cpu.run_on(effect.cpu)
 
     def _exit(self, _effect: e.Exit) -> None:
         self.done = True

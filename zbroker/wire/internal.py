@@ -33,6 +33,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from zbroker.cpus import ANY_CPU
 from zbroker.ids import Cut
 from zbroker.wire.messages import Columns
 
@@ -161,9 +162,13 @@ class Batches(InternalMessage):
 
 
 class Append(Batches, tag="append"):
-    """ingest -> journal."""
+    """ingest -> journal.
+
+    cpu: on which ingest looks for the receipt until it comes; ANY_CPU: it sleeps meanwhile.
+    """
 
     entries: list[Entry]
+    cpu: int = ANY_CPU
 
 
 class OpenLink(JournalRequest, tag="open_link"):
