@@ -36,6 +36,7 @@ ONE: Final = Limit(1)
 WAIT_MAX_MS: Final = 1_000  # of a thread that sleeps, if a wake-up is lost to an interrupt
 #: Answers of one turn, and bytes after which it ends: few, so that the program has the first soon
 READ_LIMIT: Final = Limit(16, 16_384)
+PART_MS: Final = 20  # so late may be what only a whole turn does, where others do what is urgent
 WITH_BODY: Final = (Msg, Job)
 
 _log: Final = logging.getLogger("zbroker.client")
@@ -108,11 +109,14 @@ class LinkPort:
 
     def next_answer(self, ready: Ready) -> Event | None:
         """The next one, if the poller saw answers and nothing else, and before there were none."""
-        link = self.link
-        if link is None or not self.drained or len(ready) != 1 or link.socket not in ready:
+        if self.link is None or not self.drained or not self.is_all_of(ready):
             return None
-        received = link.receive()
+        received = self.link.receive()
         return None if received is None else _event(*received)
+
+    def is_all_of(self, ready: Ready) -> bool:
+        """Whether the poller saw answers of this link and nothing else."""
+        return self.link is not None and len(ready) == 1 and self.link.socket in ready
 
     def next_wake_ms(self) -> int | None:
         """Now, if not all was read: no descriptor says so again."""

@@ -8,13 +8,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
 
 from tests.client.fakes import WAIT_S, wait_until
 from zbroker.client.link import ClientLink
-from zbroker.client.publisher import publisher, turn_loan
+from zbroker.client.publisher import loop, publisher, turn_loan
 from zbroker.errors import StorageError, ZBrokerError
 
 
@@ -47,6 +46,7 @@ def lent(client):
 def patient(monkeypatch):
     """The turns stay where they are until somebody wants them, on a slow machine as well."""
     monkeypatch.setattr(turn_loan, "LOAN_MS", 60_000)
+    monkeypatch.setattr(loop, "PART_MS", 60_000)
 
 
 def data_of(broker):
@@ -122,18 +122,18 @@ def test_a_message_after_what_was_staged_leaves_at_once(broker, client, monkeypa
 
 @pytest.fixture
 def whole_turns(client, monkeypatch):
-    """The times of whole turns from now on: a caller has parts of one."""
-    turns, turn = [], client._publisher._loan._turn
+    """The threads that had whole turns, in order."""
+    turns, turn = [], client._publisher._have_turn
 
     def whole(ready):
-        turns.append(time.monotonic())
+        turns.append(threading.get_ident())
         return turn(ready)
 
-    monkeypatch.setattr(client._publisher._loan, "_turn", whole)
+    monkeypatch.setattr(client._publisher, "_have_turn", whole)
     return turns
 
 
-def test_a_caller_sends_and_hears_without_a_whole_turn(
+def test_a_message_is_sent_and_acknowledged_without_a_whole_turn(
     broker, client, senders, patient, whole_turns
 ):
     lent(client)
@@ -144,7 +144,7 @@ def test_a_caller_sends_and_hears_without_a_whole_turn(
     assert whole_turns == []
 
 
-def test_while_callers_have_parts_a_whole_turn_is_had_in_time(broker, client, whole_turns):
+def test_while_there_are_parts_a_whole_turn_is_had_in_time(broker, client, whole_turns):
     lent(client)
     whole_turns.clear()
 

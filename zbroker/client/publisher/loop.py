@@ -12,9 +12,10 @@ lock; when the application computes in pure Python a message may wait for some m
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
-from zbroker.client.ports import LinkPort, PolledLink, WakingPoller, wait_limit_ms
+from zbroker.client.ports import PART_MS, LinkPort, PolledLink, WakingPoller, wait_limit_ms
 from zbroker.client.publisher.publisher import NEVER, PublisherPort
 from zbroker.client.publisher.receipt import Callbacks
 from zbroker.client.publisher.thread_requests import ThreadRequests
@@ -30,8 +31,9 @@ class IOThread(PublisherPort):
         self._requests = ThreadRequests(self.track, self.wake)
         self._callbacks = Callbacks(self._name)
         self._poller = WakingPoller()
-        self._loan = TurnLoan(self._turn_once, self._have_part, self._poller)
+        self._loan = TurnLoan(self._turn_once, self._poller)
         self._stopping = False
+        self._whole_s = 0.0  # when a whole turn is due
         self.track.have_turns = self._loan.wait
         self._thread = threading.Thread(target=self._run, name=f"zbroker {self._name}", daemon=True)
         return PolledLink(self._connect, self._calls, self._poller)
@@ -103,7 +105,16 @@ class IOThread(PublisherPort):
         return ready
 
     def _turn_once(self, ready: Ready) -> int | None:
-        return self._rest(self._have_turn(ready))
+        """A part of a turn, if that is all that is to be done, and there was a whole one lately."""
+        now_s = time.monotonic()
+        if now_s < self._whole_s and self._have_part(ready):
+            wait_ms = self._rest(PART_MS)
+        else:
+            self._whole_s = now_s + PART_MS / 1_000
+            wait_ms = self._rest(self._have_turn(ready))
+        if self._loan.borrower:
+            self.wake_at = 1  # a message that is not waited for ends the loan
+        return wait_ms
 
     def _fail(self, error: ZBrokerError) -> None:
         super()._fail(error)

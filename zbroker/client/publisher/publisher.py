@@ -251,19 +251,23 @@ class PublisherPort(hot_path.Inbox):
         return wait_ms
 
     def _have_part(self, ready: Ready) -> bool:
-        """Sends the only message in the inbox, or hears the next answer while there is none.
+        """The urgent part of a turn: hears the next answer, and sends one batch if that may leave.
 
-        Returns: False if neither is so, and a whole turn is needed.
+        Returns: False if there is more to do, which a whole turn does.
         """
+        core, inbox = self._core, self.inbox
+        if core.stages or self._space_again_ms is not None or self._calls.next_wake_ms() == 0:
+            return False
+        if len(inbox) >= self._full_batch:
+            return False
         if ready:
-            answer = None if self.inbox else self._link.next_answer(ready)
+            answer = self._link.next_answer(ready)
             if answer is None:
                 return False
             self._turn.hear(answer)
-        else:
-            core = self._core
-            if len(self.inbox) != 1 or not core.can_send or core.stages or self._space_again_ms:
-                return False
+        elif not inbox:
+            return False
+        if inbox and core.can_send:
             for called in self._take():
                 self._turn.hear(called)
         self._publish_state()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Final
@@ -37,14 +36,10 @@ class TurnLoan:
     """The turns of one publisher, which its I/O thread has while it holds `lock`.
 
     turn: has one; returns for how many ms nothing is due then, None: until something arrives.
-    part: does what is urgent of one, if nothing else may be; the rest is done within LOAN_MS.
     borrower: the thread that they are lent to, 0 while they are not.
     """
 
-    def __init__(
-        self, turn: Callable[[Ready], int | None], part: Callable[[Ready], bool],
-        poller: WakingPoller,
-    ) -> None:  # fmt: skip
+    def __init__(self, turn: Callable[[Ready], int | None], poller: WakingPoller) -> None:
         self.lock = threading.Lock()  # held by the thread that has the turns
         self.borrower = 0
         self._in_main = False  # the borrower is the main thread
@@ -52,8 +47,7 @@ class TurnLoan:
         self._waited = False  # since the last look
         self._wait_ms: int | None = None
         self._failed: Exception | None = None  # in a turn of the borrower
-        self._turn, self._part, self._poller = turn, part, poller
-        self._whole_s = 0.0  # when a whole turn is due
+        self._turn, self._poller = turn, poller
 
     # -- called by application threads --------------------------------------------------------
 
@@ -72,7 +66,6 @@ class TurnLoan:
             if not self.borrower:
                 return None
             result = do()
-            self._whole_s = 0.0
             self._have_turn({})
             return result
 
@@ -97,11 +90,7 @@ class TurnLoan:
         in_main, cut = self._in_main, list[int]()
         before = _set_handler(_SIGINT, lambda *_: cut.append(1)) if in_main else None
         try:
-            if time.monotonic() < self._whole_s and self._part(ready):
-                self._wait_ms = LOAN_MS
-            else:
-                self._wait_ms = self._turn(ready)
-                self._whole_s = time.monotonic() + LOAN_MS / 1_000
+            self._wait_ms = self._turn(ready)
         except Exception as error:
             self._failed = error
             self.recall()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -21,7 +22,13 @@ from zbroker.client import forks
 from zbroker.client.connection import Phase
 from zbroker.client.endpoints import ListenerEndpoints, Transport
 from zbroker.client.link import CLOSE_LINGER_MS
-from zbroker.client.ports import LinkPort, WakingPoller, wait_limit_ms
+from zbroker.client.ports import (
+    PART_MS,
+    READ_LIMIT,
+    LinkPort,
+    WakingPoller,
+    wait_limit_ms,
+)
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Feed, Item
 from zbroker.client.subscriber.requests import Asked
@@ -107,6 +114,7 @@ class CallerPort(SubscriberTransport):
         self._lock = self._changed = threading.Condition()
         self._turn_of: int | None = None  # the thread that has the turn
         self._ready: Ready = {}
+        self._whole_s = 0.0  # when a whole turn is due
         self._poller = WakingPoller()
         forks.watch(self)
         self._begin(LinkPort(listeners.connect, self._calls, self._poller))
@@ -156,7 +164,7 @@ class CallerPort(SubscriberTransport):
         """One turn; if it read nothing, sleeps until something comes."""
         self._turn_of = threading.get_ident()
         try:
-            wait_ms = self._turn.run(self._ready)
+            wait_ms = self._turn_once(self._ready)
             self._ready = {}
             if not self._link.took:
                 self._ready = self._poller.poll(wait_limit_ms(wait_ms, left), self._changed)
@@ -168,6 +176,22 @@ class CallerPort(SubscriberTransport):
             self._turn_of = None
             self._close_if_over()
             self._changed.notify_all()
+
+    def _turn_once(self, ready: Ready) -> int | None:
+        """Hears what has come, if that is all, and there was a whole turn lately.
+
+        Returns: for how many ms nothing is due then; None: until something arrives.
+        """
+        now_s, link = time.monotonic(), self._link
+        if now_s >= self._whole_s or (ready and not link.is_all_of(ready)):
+            self._whole_s = now_s + PART_MS / 1_000
+            return self._turn.run(ready)
+        self._send_calls()
+        link.took = False
+        if ready or not link.drained:
+            for event in link.events(ready, READ_LIMIT):
+                self._turn.hear(event)
+        return PART_MS
 
     def _flush(self) -> None:
         if self._turn_of is None:
