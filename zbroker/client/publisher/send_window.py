@@ -19,9 +19,6 @@ from zbroker.wire.messages import Error, Publish
 
 REFUSED_MS: Final = (50, 1_000)
 PROBE_MS: Final = 10_000  # without progress: the newest sent batch goes again
-#: batches that are not full: one is being synced, one waits for the next sync; a third would only
-#: split what the second could carry
-UNACKED_MIN: Final = 2
 QUICKEST_MS: Final = 10_000  # for how long the quickest ack counts; until twice as long, at most
 
 
@@ -77,13 +74,14 @@ class SendWindow:
     def is_open(self) -> bool:
         """A batch that is added now would be sent at once, and should be, though it is not full.
 
-        As many as one each ms of a round trip, so that a distant broker gets more than two in one.
+        That is when all before it are acknowledged: each costs five processes a turn. For a distant
+        broker it is one more for each ms of a round trip.
         """
         return (
             self.resume_ms is None
             and self.sent == len(self._batches)
             and self._in_flight < self.window
-            and self.sent < UNACKED_MIN + self._quickest.ms
+            and self.sent <= self._quickest.ms
         )
 
     def forget_returned(self, high: int) -> None:
