@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Final
 ANY_CPU: Final = -1
 
 _STAT: Final = Path("/proc/thread-self/stat")
+_TASKS: Final = Path("/proc/self/task")
+_ZEROMQ: Final = "ZMQbg/IO"  # begin of the names of its threads
 _CPU_FIELD: Final = 36  # of those after the command's name, see proc(5): `processor`
 
 
@@ -26,26 +29,42 @@ def initializer() -> Callable[[], None]:
     """For threads that are started later: they may use what this one may use now."""
     allowed = os.sched_getaffinity(0)
 
-    def use() -> None:
-        with suppress(OSError):
-            os.sched_setaffinity(0, allowed)
-
-    return use
+    return lambda: _allow(0, allowed)
 
 
 class CpuChoice:
-    """The CPUs of one thread, which calls this. Threads that it starts have them: `initializer`."""
+    """The CPUs of the thread that calls this, and of those that ZeroMQ works with for it.
+
+    Threads that are started meanwhile have the same: see `initializer`.
+    """
 
     def __init__(self) -> None:
-        self._others: set[int] = set()  # what it may use, while it runs on one of these alone
+        self._others: dict[int, set[int]] = {}  # what each may use besides, while it stays on one
 
     def run_on(self, cpu: int) -> None:
-        """Stays on `cpu` if it may use that; ANY_CPU: leaves it again."""
-        with suppress(OSError):  # a container may forbid it, or have fewer CPUs by now
-            if self._others:
-                os.sched_setaffinity(0, self._others)
-                self._others = set()
-            allowed = os.sched_getaffinity(0)
-            if cpu in allowed:
-                os.sched_setaffinity(0, {cpu})
-                self._others = allowed
+        """Stays on `cpu`, as far as it may be used; ANY_CPU: leaves it again."""
+        for thread, allowed in self._others.items():
+            _allow(thread, allowed)
+        self._others.clear()
+        if cpu != ANY_CPU and cpu in os.sched_getaffinity(0):
+            for thread in _threads():
+                with suppress(OSError):
+                    self._others[thread] = os.sched_getaffinity(thread)
+                    _allow(thread, {cpu})
+
+
+def _allow(thread: int, cpus: set[int]) -> None:
+    with suppress(OSError):  # a container may forbid it, or have fewer CPUs by now
+        os.sched_setaffinity(thread, cpus)
+
+
+def _threads() -> list[int]:
+    """This one, and those of ZeroMQ of the same process."""
+    found = [threading.get_native_id()]
+    with suppress(OSError):
+        found += [
+            int(task.name)
+            for task in _TASKS.iterdir()
+            if (task / "comm").read_text().startswith(_ZEROMQ)
+        ]
+    return found
