@@ -105,8 +105,10 @@ class ClientRegistry:
 
     def heard(self, client: ClientConnection, command: object, now_ms: int) -> None:
         """A command came, which may ask for other heartbeats."""
-        interval_s = command.heartbeat_s if isinstance(command, Heartbeat) else None
-        self.heartbeats.heard(client.pulse, now_ms, interval_s)
+        if isinstance(command, Heartbeat):
+            self.heartbeats.heard(client.pulse, now_ms, command.heartbeat_s)
+        else:
+            client.pulse.heard_ms = now_ms
 
     def beats(self, now_ms: int, *, drained: bool) -> tuple[list[ClientConnection], list[bytes]]:
         """The silent clients, and the routing ids that get a heartbeat now."""

@@ -24,16 +24,18 @@ from zbroker.wire.messages import Columns, Publish
 pack = msgpack.Encoder().encode
 
 EXTRAS_BYTES: Final = HEADER_MAX_BYTES // 2  # of a batch; leaves half of a header for the rest
+BINARY_HEAD_BYTES: Final = 5  # of a msgpack binary, at most
 
 
 class PublishRun:
     """Consecutive single publishes of one client: sequences seq, seq + 1, ...
 
-    All of them are recorded, or none is; or, `recorded` None, content decides over each.
+    All of them are recorded, or none is; or, `recorded` None, content decides over each. like: one
+    that was checked; so any that differs in its sequence alone needs no check. None: each does.
     """
 
     __slots__ = (
-        "ask", "bytes", "cid", "extras", "extras_bytes", "payloads", "prev", "processed",
+        "ask", "bytes", "cid", "extras", "extras_bytes", "like", "payloads", "prev", "processed",
         "recorded", "returned", "routed", "routes", "seq", "times", "topics", "which",
     )  # fmt: skip
 
@@ -56,22 +58,45 @@ class PublishRun:
         self.routes: dict[int, QueueSet] = {}  # of those to exchanges, by index
         self.routed: dict[QueueSet, None] = {}  # the same, each once
         self.returned: list[tuple[int, int]] = []  # runs of mandatory ones that go to no queue
+        self.like: Publish | None = None
         self.add(publish, payload, found)
+
+    @property
+    def last(self) -> int:
+        """The sequence of the newest one."""
+        return self.seq + len(self.payloads) - 1
 
     def fits(
         self, publish: Publish, payload: bytes, batch_bytes: int, found: QueueSet | None = None
     ) -> bool:
         """True if `publish` may follow in the same batch. found: where it goes."""
-        last = self.seq + len(self.payloads) - 1
         return (
-            publish.seq == last + 1
+            publish.seq == self.last + 1
             and (found is None or found in self.routed or self._may_go_to(found))
-            and (publish.prev == last if self.prev is not None else publish.prev is None)
+            and (publish.prev == self.last if self.prev is not None else publish.prev is None)
             and (publish.time_ns is None) == (self.times is None)
-            and len(self.payloads) < BATCH_COUNT_MAX
-            and self.bytes + len(payload) + 5 <= batch_bytes
+            and self.has_space(len(payload), batch_bytes)
             and (not self.extras_bytes or self.extras_bytes + extra_size(publish) <= EXTRAS_BYTES)
         )
+
+    def has_space(self, size: int, batch_bytes: int) -> bool:
+        """True if the batch can have one more payload, of so many bytes."""
+        framed = self.bytes + size + BINARY_HEAD_BYTES
+        return framed <= batch_bytes and len(self.payloads) < BATCH_COUNT_MAX
+
+    def is_next(self, publish: Publish) -> bool:
+        """True if it is the next one, and nothing of it has to be checked besides its payload."""
+        like = self.like
+        if like is None or publish.seq != self.last + 1:
+            return False
+        like.seq = publish.seq
+        return like == publish
+
+    def append(self, payload: bytes) -> None:
+        """Takes one more, of which `is_next` is true."""
+        self.payloads.append(payload)
+        self.which.append(self.which[-1])
+        self.bytes += len(payload) + BINARY_HEAD_BYTES
 
     def _may_go_to(self, found: QueueSet) -> bool:
         return sum(map(len, self.routed)) + len(found) <= QUEUES_MAX
@@ -88,7 +113,7 @@ class PublishRun:
             self.extras_bytes += extra_size(publish)
         self.payloads.append(payload)
         self.which.append(self.topics.setdefault(topic, len(self.topics)))
-        self.bytes += len(payload) + 5  # a msgpack binary has a header of at most 5 bytes
+        self.bytes += len(payload) + BINARY_HEAD_BYTES
         if self.times is not None:
             self.times.append(publish.time_ns)  # type: ignore[arg-type]
         if publish.mandatory and not found:

@@ -19,7 +19,7 @@ from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.contract import PublishLimits
 from zbroker.ingest.full_queue_gate import FullQueueGate
 from zbroker.ingest.links import AppendLink, LiveLink
-from zbroker.ingest.packer import Burst, PublishRun
+from zbroker.ingest.packer import Burst, PublishRun, has_extra
 from zbroker.ingest.routing import Routed, Routing, returned
 from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 from zbroker.recording import Recording
@@ -57,6 +57,8 @@ class Publishing:
         self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes | None
     ) -> None:
         """Takes one publish. Raises: ClientError; then nothing of it was taken."""
+        if self._goes_on(burst, client, publish, body):
+            return
         if client.state != "live":
             raise ClientError("not_ready", "the logon of this connection is not answered yet")
         if body is None:
@@ -72,19 +74,50 @@ class Publishing:
         self._check_window(burst, client, len(body))
         self._check_full(client, publish, routed)
         self.routing.count(routed)
+        plain = self._is_plain(client, publish, routed)
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
         if client.chain is not None:
             client.chain.follow(publish.seq, publish.count or 1, publish.prev)
         client.used.use(publish.seq, publish.seq + (publish.count or 1) - 1)
         self.messages += publish.count or 1
-        if publish.ack is not None and "processed" in publish.ack:
-            ack = m.Ack("processed", publish.cid, seq=publish.seq)
-            burst.effects.append(Answer(client.rid, ack))
+        _processed(burst, client, publish)
         if publish.count is None:
-            self._single(burst, client, publish, body, routed.single)
+            self._single(burst, client, publish, body, routed.single, plain=plain)
         else:
             self._packed(burst, client, publish, body, routed)
+
+    def _goes_on(
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes | None
+    ) -> bool:
+        """Takes one that is like the one before it, as most are. False: check all of it."""
+        run = burst.runs.get(client.rid)
+        if run is None or body is None:
+            return False
+        size = len(body)
+        if (
+            not run.is_next(publish)
+            or size > self._limits.message_bytes
+            or not run.has_space(size, self._limits.batch_bytes)
+            or client.window_used + run.bytes + size > self._limits.window_bytes
+            or not self._link.up
+        ):
+            client.used.use(run.seq, run.last)
+            return False
+        self.messages += 1
+        run.append(body)
+        return True
+
+    def _is_plain(self, client: ClientConnection, publish: m.Publish, routed: Routed) -> bool:
+        """Whether what was checked of it holds for all that are like it, until the burst ends."""
+        return (
+            publish.crc is None and publish.time_ns is None
+            and not has_extra(publish) and not publish.mandatory
+            and (publish.ack is None or "processed" not in publish.ack)
+            and self._kind is None and client.chain is None and client.permit is None
+            and routed.single is None and not self.full.rows
+            and publish.seq == client.used.newest + 1
+        )  # fmt: skip
 
     def _check_stage(self, client: ClientConnection, publish: m.Publish) -> None:
         """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
@@ -125,23 +158,27 @@ class Publishing:
 
     def _single(
         self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes,
-        found: QueueSet | None,
+        found: QueueSet | None, *, plain: bool,
     ) -> None:  # fmt: skip
         run = burst.runs.get(client.rid)
         recorded = True if self._kind is None else self._kind(publish.topic or "")
-        if run is not None:
-            most = self._limits.batch_bytes
-            if run.recorded is recorded and run.fits(publish, body, most, found):
-                run.add(publish, body, found)
-                return
+        most = self._limits.batch_bytes
+        if run is not None and run.recorded is recorded and run.fits(publish, body, most, found):
+            run.add(publish, body, found)
+        else:
             self.end_run(burst, client)
-        burst.runs[client.rid] = PublishRun(publish, body, recorded=recorded, found=found)
+            run = PublishRun(publish, body, recorded=recorded, found=found)
+            burst.runs[client.rid] = run
+        run.like = publish if plain else None
+        if plain:
+            publish.prev = None  # one that says none follows this one
 
     def end_run(self, burst: Burst, client: ClientConnection) -> None:
         """Sends the single publishes of this turn on their way."""
         run = burst.runs.pop(client.rid, None)
         if run is None or client.state != "live":
             return
+        client.used.use(run.seq, run.last)
         entry, body = run.entry(client.publisher, client.session)
         ask = AckRequest(run.ask, run.cid, run.processed, returned=run.returned)
         if run.recorded:
@@ -234,6 +271,12 @@ class Publishing:
             client.flushes.append((client.last_ordinal, flush.cid))
         else:
             burst.effects.append(Answer(client.rid, persisted(client, durability, flush.cid)))
+
+
+def _processed(burst: Burst, client: ClientConnection, publish: m.Publish) -> None:
+    if publish.ack is not None and "processed" in publish.ack:
+        ack = m.Ack("processed", publish.cid, seq=publish.seq)
+        burst.effects.append(Answer(client.rid, ack))
 
 
 def _topics(publish: m.Publish) -> list[str]:

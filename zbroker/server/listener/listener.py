@@ -263,18 +263,20 @@ class Listener:
         if rid not in self.wires.fds:
             self._meet(rid, frames[0])
         size = sum(map(len, frames))
-        connection = self._of(rid)
+        connection = self._guard.by_rid.get(rid) or self._of(rid)
         if connection is not None:
-            connection.read += size + self._overhead(frames)
+            connection.read += size + self._overhead(frames, size)
             connection.frames += len(frames)
         key = "" if self._curve is None else str(frames[0].get("User-Id"))
         return rid, frames, over, key, size
 
-    def _overhead(self, frames: sockets.Frames) -> int:
-        """The bytes that came besides their contents. Too many would hide what is not read."""
-        box = self._box_bytes
+    def _overhead(self, frames: sockets.Frames, size: int) -> int:
+        """The bytes that came besides their contents, `size`. Too many would hide what is not
+        read."""
+        box, count = self._box_bytes, len(frames)
+        if size + box <= SHORT_MAX_BYTES:
+            return count * (box + SHORT_BYTES)  # all are short, as most are
         short = sum(len(frame) + box <= SHORT_MAX_BYTES for frame in frames)
-        count = len(frames)
         return count * (box + LONG_BYTES) - short * (LONG_BYTES - SHORT_BYTES)
 
     @property
