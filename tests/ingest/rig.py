@@ -37,10 +37,12 @@ def item(rid: bytes, command: m.ClientCommand, body: bytes | None, key: str = ""
 
 def made(
     limits: PublishLimits, recording: Recording | None = None, access: Access | None = None,
-    spin_us: int = 0,
+    spin_us: int = 0, *, replicated: bool = False,
 ) -> IngestCore:  # fmt: skip
     """A core that said Hello and was welcomed."""
-    settings = IngestSettings(limits, MINE, recording, access=access, key=KEY, spin_us=spin_us)
+    settings = IngestSettings(
+        limits, MINE, recording, access=access, key=KEY, spin_us=spin_us, replicated=replicated
+    )
     core = IngestCore(settings, here=lambda: HERE)
     core.tick(Now(0, WALL_NS), drained=True)
     core.handle(WELCOME, Now(0, WALL_NS))

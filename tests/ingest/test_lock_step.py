@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.ingest.rig import HERE, Rig, item, made
+from tests.ingest.rig import HERE, JOURNAL, Rig, item, made
 from zbroker.cpus import ANY_CPU
 from zbroker.ingest.contract import PublishLimits
 from zbroker.ingest.core import SPIN_FOR_RECEIPT
 from zbroker.ingest.lock_step import MESSAGES_MAX, PROMPT_NS, LockStep
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
+from zbroker.wire.replicas import Replicated
 
 ENOUGH = 100  # bursts after which the mean is what they all were
 
@@ -70,15 +71,16 @@ def test_a_steady_rate_that_is_prompt_now_and_then_is_not() -> None:
 class Spinning(Rig):
     """A core that may spin for 100 us, and one publisher."""
 
-    def __init__(self, spin_us: int = 100) -> None:
-        super().__init__(made(PublishLimits(1_000, 2_000, 10_000, 3), spin_us=spin_us))
+    def __init__(self, spin_us: int = 100, *, replicated: bool = False) -> None:
+        limits = PublishLimits(1_000, 2_000, 10_000, 3)
+        super().__init__(made(limits, spin_us=spin_us, replicated=replicated))
         self.turn(item(b"\0aaaa", m.Logon("p", "x", "1"), None))
         self.sequence = 0
 
     def publish(self) -> None:
         """One message; it is not acknowledged yet."""
         self.sequence += 1
-        self.turn(item(b"\0aaaa", m.Publish(self.sequence, "t"), b"data"))
+        self.turn(item(b"\0aaaa", m.Publish(self.sequence, "t", ack=["persisted"]), b"data"))
         self.tick()
 
     def acknowledge(self) -> None:
@@ -108,6 +110,23 @@ def test_ingest_stays_where_it_is_meanwhile_and_tells_the_journal() -> None:
         bench.publish()
         bench.acknowledge()
     assert (bench.cpu, bench.append_cpu) == (ANY_CPU, ANY_CPU)
+
+
+def test_with_a_synchronous_destination_each_counts_from_its_acknowledgement() -> None:
+    """The journal's receipt comes earlier, and acknowledges nothing."""
+    bench = Spinning(replicated=True)
+    bench.hear(Replicated(JOURNAL, 1, 1))
+    for position in range(1, ENOUGH):
+        bench.publish()
+        bench.settle(
+            *(i.ReceiptItem(number, position, one.seq) for number, one, _ in bench.appended)
+        )
+        bench.appended.clear()
+        bench.tick(bench.now_ms + 2)
+        during = bench.pace_us
+        [ack] = bench.hear(Replicated(JOURNAL, position + 1, 1))
+        assert isinstance(ack, m.Ack)
+    assert (during, bench.cpu) == (100 * SPIN_FOR_RECEIPT, HERE)
 
 
 def test_without_spinning_it_runs_anywhere() -> None:

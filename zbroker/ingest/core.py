@@ -48,7 +48,7 @@ from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
 from zbroker.wire.surveys import CODES, RefusalLog, command_text, stranger
 
 CLIENTS: Final = "clients"  # the source that the gate is about
-SPIN_FOR_RECEIPT: Final = 4  # times as long while a receipt is due: a sync and two hops
+SPIN_FOR_RECEIPT: Final = 4  # times as long while an acknowledgement is due: a sync and two hops
 STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
 
 
@@ -337,7 +337,6 @@ class IngestCore:
 
     def _receipt(self, receipt: i.JournalReceipt) -> Sequence[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
-        self._lock_step.acknowledged(self._now.wall_ns)
         return self._settle(self.link.on_receipt(receipt))
 
     def _replicated(self, said: Replicated) -> Sequence[Effect]:
@@ -358,6 +357,8 @@ class IngestCore:
         return [effect for one in answered for effect in self._committing.done(one)]
 
     def _settle(self, settled: list[Settled]) -> Sequence[Effect]:
+        if settled:
+            self._lock_step.acknowledged(self._now.wall_ns)
         answers = self._publishing.acks.settle(settled, self._durability)
         for answer in answers:
             if isinstance(answer.message, m.Error):
@@ -445,7 +446,7 @@ class IngestCore:
             self._in_step = spin_us > 0
             self.link.cpu = cpu = self._here() if self._in_step else ANY_CPU
             effects.append(e.RunOn(cpu))
-        if self.link.bytes:
+        if self._unsettled:
             spin_us *= SPIN_FOR_RECEIPT
         if spin_us != self._spin_us:
             self._spin_us = spin_us
