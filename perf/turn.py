@@ -69,7 +69,13 @@ def _report(task: Task, **sample: Any) -> None:
     print(json.dumps(line), flush=True)
 
 
+class NotMeasuredError(Exception):
+    """There is no figure, and this is why; nothing failed."""
+
+
 def _reason(error: BaseException) -> str:
+    if isinstance(error, NotMeasuredError):
+        return str(error)
     return "".join(traceback.format_exception_only(error)).strip()[-500:]
 
 
@@ -212,10 +218,10 @@ class Turn:
     def steady_at(self, rate_s: int) -> None:
         """One rate; latencies count from when a message was due.
 
-        Raises: ValueError, for a rate that only lets messages pile up.
+        Raises: NotMeasuredError, for a rate that only lets messages pile up.
         """
         if rate_s > self.published_per_s:
-            raise ValueError("this is more than it publishes at all")
+            raise NotMeasuredError("this is more than it publishes at all")
         schedule, topic = Schedule(rate_s, self.plan.steady_s), self.topic("steady")
         with self.subscribers(1, topic, schedule.count, timed=True) as ask:
             cpu = Cpu(self.server)
