@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgpack
@@ -29,6 +30,7 @@ class Raw:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.SNDTIMEO, WAIT_MS)
         for option, value in (options or {}).items():
             self.socket.setsockopt(option, value)
         if who is not None:
@@ -39,6 +41,11 @@ class Raw:
 
     def send(self, command: dict[str, Any], *body: bytes) -> None:
         self.socket.send_multipart([msgpack.packb(command), *body])
+
+    def offer(self, command: dict[str, Any]) -> None:
+        """Sends it, unless the broker has ended the handshake: then there is no queue for it."""
+        with suppress(zmq.Again):
+            self.socket.send(msgpack.packb(command), zmq.NOBLOCK)
 
     def get(self, wait_ms: int = WAIT_MS) -> dict[str, Any]:
         """The next answer, {} if there is none; heartbeats are none."""

@@ -90,21 +90,21 @@ def strange(broker: Secured) -> Curve:
 def test_a_key_that_no_one_knows(broker: Secured) -> None:
     before = broker.refused_keys()
     with Raw(broker, None, curve=strange(broker)) as stranger:
-        stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
+        stranger.offer({"cmd": "logon", "client": "ann", "instance": "i"})
         assert stranger.get(1_500) == {}
         until(lambda: broker.refused_keys() > before, "it came as far as that", 10)
 
 
 def test_no_key_at_all(broker: Secured) -> None:
     with Raw(broker, None) as stranger:
-        stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
+        stranger.offer({"cmd": "logon", "client": "ann", "instance": "i"})
         assert stranger.get(1_500) == {}
 
 
 def test_a_plain_password_in_the_place_of_a_key(broker: Secured) -> None:
     plain = {zmq.PLAIN_USERNAME: b"ann", zmq.PLAIN_PASSWORD: CANARY.encode()}
     with Raw(broker, None, options=plain) as stranger:
-        stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
+        stranger.offer({"cmd": "logon", "client": "ann", "instance": "i"})
         assert stranger.get(1_500) == {}
 
 
