@@ -54,8 +54,8 @@ class Target:
     """The program, waiting for jobs."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.target"],
+        self._process = subprocess.Popen(  # without bytecode: only the first child would write it
+            [sys.executable, "-B", "-m", "tests.torture.target"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
