@@ -109,12 +109,12 @@ class LinkPort:
 
     def next_answer(self, ready: Ready) -> Event | None:
         """The next one, if the poller saw answers and nothing else, and before there were none."""
-        if self.link is None or not self.drained or not self.is_all_of(ready):
+        if self.link is None or not self.drained or not self.is_alone_in(ready):
             return None
         received = self.link.receive()
         return None if received is None else _event(*received)
 
-    def is_all_of(self, ready: Ready) -> bool:
+    def is_alone_in(self, ready: Ready) -> bool:
         """Whether the poller saw answers of this link and nothing else."""
         return self.link is not None and len(ready) == 1 and self.link.socket in ready
 

@@ -183,7 +183,7 @@ class CallerPort(SubscriberTransport):
         Returns: for how many ms nothing is due then; None: until something arrives.
         """
         now_s, link = time.monotonic(), self._link
-        if now_s >= self._whole_s or (ready and not link.is_all_of(ready)):
+        if now_s >= self._whole_s or (ready and not link.is_alone_in(ready)):
             self._whole_s = now_s + PART_MS / 1_000
             return self._turn.run(ready)
         self._send_calls()
