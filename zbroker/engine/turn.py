@@ -18,7 +18,7 @@ The rules, each with a test in tests/engine/test_rules.py; kept by Turn (T), por
  9 T  no Write while a Sync runs, one Sync at a time; a failure ends the turn before a later effect
 10 P  Reconnect drops what is queued in the old socket; what follows goes to the new one
 11 C  departures before arrivals for the listener: a peer may have come back under its id
-12 C  Gate and Pace are effects, and only when they change
+12 C  Gate, Pace and RunOn are effects, and only when they change
 13 T  errors go through untouched; a Turn that raised is dead
 14 T  a chain of completions has at most CHAIN_MAX links: an endless one is a defect
 

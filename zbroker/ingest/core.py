@@ -158,10 +158,6 @@ class IngestCore:
             if client.key != received.key:
                 raise ClientError("auth_failed", "this connection was logged on with another key")
             self.clients.heard(client, command, burst.now_ms)
-            if isinstance(command, m.Publish):
-                body = received.frames[1] if len(received.frames) > 1 else None
-                self._publishing.publish(burst, client, command, body)
-                return
         if isinstance(command, m.Logon):
             self._drain.check()
             self._logons.logon(burst, received, command)
@@ -169,7 +165,10 @@ class IngestCore:
         if client is None:
             raise ClientError("not_logged_on", "this connection has no session here")
         body = received.frames[1] if len(received.frames) > 1 else None
-        self._of_session(burst, client, command, body)
+        if isinstance(command, m.Publish):
+            self._publishing.publish(burst, client, command, body)
+        else:
+            self._of_session(burst, client, command, body)
 
     def _of_session(
         self, burst: Burst, client: ClientConnection, command: m.ClientCommand, body: bytes | None

@@ -111,7 +111,7 @@ class Publishing:
     def _is_plain(self, client: ClientConnection, publish: m.Publish, routed: Routed) -> bool:
         """Whether what was checked of it holds for all that are like it, until the burst ends."""
         return (
-            publish.crc is None and publish.time_ns is None
+            publish.count is None and publish.crc is None and publish.time_ns is None
             and not has_extra(publish) and not publish.mandatory
             and (publish.ack is None or "processed" not in publish.ack)
             and self._kind is None and client.chain is None and client.permit is None

@@ -263,7 +263,7 @@ class Listener:
         if rid not in self.wires.fds:
             self._meet(rid, frames[0])
         size = sum(map(len, frames))
-        connection = self._guard.by_rid.get(rid) or self._of(rid)
+        connection = self._of(rid)
         if connection is not None:
             connection.read += size + self._overhead(frames, size)
             connection.frames += len(frames)
