@@ -34,6 +34,7 @@ from perf.round_plan import Task, plan_of
 STUCK_S: Final = 90.0
 SETTLE_S: Final = 0.3  # from the moment the subscribers are ready
 IDLE_S: Final = 1.0  # before its memory is looked at
+REST_S: Final = 10.0  # likewise, once all is done
 WARM_SHARE: Final = 10
 WARM_MIN: Final = 1_000
 OUT_OF_TIME: Final = "a subscriber has not got everything in time"
@@ -106,6 +107,8 @@ class Turn:
             wait_for_quiet(self.plan.patience_s)
             self.safely(name, work[name])
         self.memory("at the end")
+        time.sleep(REST_S)
+        self.memory("10 s later")
 
     def safely(self, workload: str, work: Callable[[], None]) -> None:
         """A failure is reported with its reason, and the next workload runs."""

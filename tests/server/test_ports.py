@@ -465,6 +465,7 @@ class Process:
         self.next_beat_ms, self.stopping = 0, False
         self.stats: dict[str, Any] = {}
         self.beats: list[dict[str, Any]] = []
+        self.heap = mock.Mock()
 
     def turn(self) -> None:
         if self.clock.now_ms >= self.next_beat_ms:
@@ -498,6 +499,16 @@ def test_a_process_with_the_same_statistics_beats_less_often() -> None:
     beating = Beating()
     assert [beating.at(now_ms) for now_ms in (0, 500, 1_000, IDLE_BEAT_MS)] == [1, 1, 1, 2]
     assert beating.port.next_wake_ms() == 2 * IDLE_BEAT_MS
+
+
+def test_the_heap_hears_whether_anything_happened() -> None:
+    beating = Beating()
+    beating.at(0)
+    beating.stats["n"] = 1
+    for now_ms in (500, 1_000, 500 + IDLE_BEAT_MS):
+        beating.at(now_ms)
+    heard = [(one.args[0], one.kwargs["busy"]) for one in beating.process.heap.beat.mock_calls]
+    assert heard == [(0, True), (500, True), (1_000, False), (500 + IDLE_BEAT_MS, False)]
 
 
 def test_a_process_that_was_woken_looks_for_new_statistics_soon() -> None:

@@ -11,8 +11,8 @@ import sys
 from zbroker import config
 from zbroker.errors import ConfigError, StorageError
 from zbroker.limits import MIB
+from zbroker.server.heap import Allocator
 from zbroker.server.process import Process
-from zbroker.server.public_listener import Allocator
 from zbroker.supervisor import loop
 from zbroker.supervisor.processes import ProcessPlan
 

@@ -334,7 +334,9 @@ class SupervisorPort:
 
     def _beat(self, now_ms: int) -> None:
         process, stats = self._process, self._stats()
-        news = stats != process.stats or now_ms >= self._idle_until_ms
+        busy = stats != process.stats
+        process.heap.beat(now_ms, busy=busy)
+        news = busy or now_ms >= self._idle_until_ms
         process.stats, process.next_beat_ms = stats, 0 if news else now_ms + BEAT_MS
         if news:
             self._idle_until_ms = now_ms + IDLE_BEAT_MS

@@ -30,8 +30,9 @@ from zbroker import sockets
 from zbroker.clock import Clock, SystemClock
 from zbroker.config import Config, LogConfig
 from zbroker.errors import ConfigError
-from zbroker.limits import BEAT_MS, MIB
+from zbroker.limits import BEAT_MS
 from zbroker.paths import Paths
+from zbroker.server.heap import Heap, keep_freed_memory
 from zbroker.wire import codec
 from zbroker.wire.supervision import Beat, Stop
 
@@ -40,13 +41,6 @@ EX_CONFIG: Final = 78  # sysexits: a wrong config is not retried
 EX_STORAGE: Final = 74  # sysexits: I/O error; recovery decides at the next start
 _PR_SET_PDEATHSIG: Final = 1
 
-#: Memory of large messages is kept and used again: giving it back costs page faults on every batch
-#: (68 instead of 21 ns for encoding a message of 100 bytes). Variable and number of glibc, bytes.
-MALLOC: Final = (
-    ("MALLOC_TRIM_THRESHOLD_", -1, 256 * MIB),
-    ("MALLOC_TOP_PAD_", -2, 16 * MIB),
-    ("MALLOC_MMAP_THRESHOLD_", -3, 64 * MIB),
-)
 Stats = dict[str, int | float | str]
 
 
@@ -71,6 +65,7 @@ class Process:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.log = logging.getLogger(name)
         self.stats: Stats = {}
+        self.heap = Heap()
         self.endpoint = ""
         self.stopping = False
         self.before_end: list[Callable[[], None]] = []  # called while the context is still there
@@ -126,14 +121,6 @@ class Process:
         for each in self.before_end:
             each()
         self.context.destroy(linger=sockets.LINGER_MS)
-
-
-def keep_freed_memory() -> None:
-    """A user's own settings count."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc has none
-    for variable, number, value in MALLOC:
-        if mallopt is not None and variable not in os.environ:
-            mallopt(number, value)
 
 
 def _raise_limit_of_files() -> None:

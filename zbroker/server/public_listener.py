@@ -6,7 +6,6 @@ permitted is disconnected within a second.
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from zbroker.access.file import AccessFile
 from zbroker.engine.contract import Limit, Ready
 from zbroker.engine.effects import Answer, LoggedOff, LoggedOn, Send
 from zbroker.engine.events import Full, Gone, Unauthenticated
-from zbroker.limits import KIB, MIB
+from zbroker.limits import KIB
 from zbroker.server.listener.listener import Listener
 from zbroker.server.process import Process, Stats
 from zbroker.server.security import server_curve
@@ -56,13 +55,13 @@ class PublicListener:
         process.before_end.append(self.connections.release)
         self.connections.register(poller)
         self.next_wake_ms = self.connections.wake_ms
-        self._heap = Heap()
+        self._heap = process.heap
 
     def events(self, ready: Ready, limit: Limit) -> list[Unauthenticated]:
         """Connections that were refused because no principal has their key."""
         now_ms, connections = self._clock.mono_ms(), self.connections
         connections.turn(ready, now_ms)
-        self._heap.turn(connections.ended, now_ms)
+        self._heap.connections(connections.ended, now_ms)
         return [Unauthenticated(key, host) for key, host in connections.strangers()]
 
     def send(self, effect: Send) -> Gone | None:
@@ -100,62 +99,3 @@ class PublicListener:
                 self.rules.problem,
             )
         return stats
-
-
-FREE_MAX_BYTES: Final = 64 * MIB  # kept for what comes next
-HEAP_LOOKS: Final = 3  # libzmq frees in a thread of its own, some time after a connection ended
-HEAP_LOOK_MS: Final = 1_000
-TRIM_MS: Final = 10_000  # trimming 300 MiB takes 70 ms
-_NAMES: Final = (
-    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
-    "keepcost",
-)  # fmt: skip
-
-
-class _MallInfo(ctypes.Structure):
-    """mallinfo2(3). fordblks: bytes that are free and were not given back."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in _NAMES]
-
-
-class Allocator:
-    """That of this process. With another libc than glibc nothing is ever free."""
-
-    def __init__(self) -> None:
-        libc = ctypes.CDLL(None)
-        self._info = getattr(libc, "mallinfo2", None)
-        self._trim = getattr(libc, "malloc_trim", None)
-        if self._info is not None:
-            self._info.restype = _MallInfo
-
-    def free_bytes(self) -> int:
-        """How much is kept, though nothing is in it; may have been trimmed already."""
-        return 0 if self._info is None else int(self._info().fordblks)
-
-    def trim(self) -> None:
-        """Gives whole free pages back."""
-        if self._trim is not None:
-            self._trim(0)
-
-
-class Heap:
-    """Decides when to trim: not while connections only come, and not for a little."""
-
-    def __init__(self, allocator: Allocator | None = None) -> None:
-        self._allocator = allocator or Allocator()
-        self._ended = 0
-        self._looks = 0
-        self._look_ms = 0
-
-    def turn(self, ended: int, now_ms: int) -> None:
-        """ended: connections that ended since the start."""
-        if ended != self._ended:
-            if not self._looks:
-                self._look_ms = max(self._look_ms, now_ms + HEAP_LOOK_MS)
-            self._ended, self._looks = ended, HEAP_LOOKS
-        if not self._looks or now_ms < self._look_ms:
-            return
-        self._looks, self._look_ms = self._looks - 1, now_ms + HEAP_LOOK_MS
-        if self._allocator.free_bytes() > FREE_MAX_BYTES:
-            self._allocator.trim()
-            self._look_ms = now_ms + TRIM_MS
