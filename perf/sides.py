@@ -21,7 +21,8 @@ from perf import brokers
 
 ROOT: Final = Path(__file__).parent.parent
 HERE: Final = "."
-MEASURING: Final = ("hdrhistogram >=0.10.3,<0.11",)  # what `perf` needs beside a version's own
+#: what `perf` needs beside a version's own
+MEASURING: Final = ("hdrhistogram >=0.10.3,<0.11", "numpy >=2", "pyarrow >=18")
 INSTALL_S: Final = 600
 HASH_CHARACTERS: Final = 12
 

@@ -202,14 +202,19 @@ class Turn:
             return
         bodies, topic = payloads(self.count), self.topic("replay")
         (self.can("publish_many") or self.module.publish)(self.server, topic, bodies)
+        self.read(self.module.read, "one subscriber", topic, bodies)
+        if (columns := self.can("read_columns")) is not None:
+            self.read(columns, "by columns", topic, bodies)
+
+    def read(self, call: Callable[..., None], metric: str, topic: str, bodies: list[bytes]) -> None:
+        """One subscriber from the beginning of a topic to its end."""
         begun: list[float] = []
         reading = Reading(len(bodies), True, lambda: begun.append(time.perf_counter()))
         self.load, cpu = MachineLoad(), Cpu(self.server)
-        self.module.read(self.server, topic, reading)
-        used = cpu.per_message_us(len(bodies))
+        call(self.server, topic, reading)
+        used, reached = cpu.per_message_us(len(bodies)), len(bodies) / (reading.ended - begun[0])
         self.check({"total": reading.total}, bodies)
-        self.report("replay", "one subscriber", len(bodies) / (reading.ended - begun[0]),
-                  "messages/s", cpu_us=used)  # fmt: skip
+        self.report("replay", metric, reached, "messages/s", cpu_us=used)
 
     def steady(self) -> None:
         """Latency of a publisher at each fixed rate to a live subscriber, an open loop."""

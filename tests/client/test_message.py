@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from zbroker.checksums import crc32c
-from zbroker.client.message import NO_MESSAGES, MessageBatch, decode
+from zbroker.client.message import NO_MESSAGES, MessageBatch, PayloadUse, decode
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire.messages import Columns, Msg
@@ -154,8 +154,73 @@ def test_a_batch_as_a_record_batch():
     assert decode(msg(), BODY, OWN, 1_000)[:2].to_arrow().column("topic").to_pylist() == ["t", "t"]
 
 
-def test_a_record_batch_takes_a_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+LONG = [b"%03d" % i for i in range(40)]
+LONG_SHAPES = {
+    "whole": msg(count=40),
+    "a part": msg(count=40, skip=1, take=37),
+    "packed again": msg(
+        count=40, skip=2, columns=Columns(offset=array("I", range(0, 80, 2)).tobytes())
+    ),
+}
+
+
+def lazy(message, use=None):
+    """A batch with payloads of one length, whose reader has not looked at any yet."""
+    return decode(message, msgspec.msgpack.encode(LONG), OWN, 1_000, use or PayloadUse())
+
+
+@pytest.mark.parametrize("message", LONG_SHAPES.values(), ids=LONG_SHAPES)
+def test_payloads_of_one_length_are_the_same_where_they_are(message):
+    plain = decode(message, msgspec.msgpack.encode(LONG), OWN, 1_000)
+    assert plain.strided is None
+    assert lazy(message).strided is not None
+    assert triples(lazy(message)) == triples(plain)
+    assert lazy(message).data == plain.data
+    assert lazy(message).size == plain.size == 3 * len(plain)
+    assert len(lazy(message)) == len(plain)
+    for i in (0, 5, -1):
+        assert triples([lazy(message)[i]]) == triples([plain[i]])
+    assert triples(lazy(message).after_sequence(105)) == triples(plain.after_sequence(105))
+
+
+@pytest.mark.parametrize("message", LONG_SHAPES.values(), ids=LONG_SHAPES)
+def test_a_record_batch_is_the_same_of_payloads_where_they_are(message):
+    pytest.importorskip("pyarrow")
+    plain, batch = decode(message, msgspec.msgpack.encode(LONG), OWN, 1_000), lazy(message)
+    assert batch.to_arrow().equals(plain.to_arrow())
+    assert batch.strided is not None, "no payload was made"
+    assert batch.to_arrow()["payload"].to_pylist() == plain.data
+
+
+def test_payloads_are_unpacked_as_they_come_once_a_reader_looked_at_some():
+    use = PayloadUse()
+    first, second = lazy(msg(count=40), use), lazy(msg(count=40), use)
+    assert list(first.sequences) == list(range(100, 140))
+    assert second[-1].data == LONG[-1]
+    assert lazy(msg(count=40), use).strided is not None
+    assert list(second)[3].data == LONG[3]
+    assert second.strided is None
+    assert lazy(msg(count=40), use).strided is None
+
+
+def test_a_few_payloads_are_unpacked_at_once():
+    assert decode(msg(), BODY, OWN, 1_000, PayloadUse()).strided is None
+
+
+def test_nothing_of_a_damaged_batch_is_used_later():
+    """What is not unpacked was proved."""
+    body = bytearray(msgspec.msgpack.encode(LONG))
+    for at in (*range(3, len(body), 5), *range(4, len(body), 5)):
+        body[at] ^= 0xFF
+        with pytest.raises(ZBrokerError, match="bad_frame"):
+            decode(msg(count=40), bytes(body), OWN, 1_000, PayloadUse())
+        body[at] ^= 0xFF
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "numpy"])
+def test_a_record_batch_takes_a_package(monkeypatch, package):
+    monkeypatch.delitem(sys.modules, "zbroker.client.record_batch", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ZBrokerError, match="missing_package"):
         decode(msg(), BODY, OWN, 1_000).to_arrow()
 

@@ -18,8 +18,6 @@ from zbroker.errors import ZBrokerError
 from zbroker.spark import LogRange, plan_ranges, replay, replay_arrow
 from zbroker.spark.arrow import numbered, schema_of
 from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS
-from zbroker.spark.pieces import strided
-from zbroker.wire.bodies import pack
 
 
 @pytest.fixture
@@ -140,27 +138,6 @@ def test_damage_is_an_error(maker: JournalMaker) -> None:
     with pytest.raises(ZBrokerError) as caught:
         rows(part, ["position"])
     assert caught.value.code == "gap"
-
-
-@pytest.mark.parametrize("length", [1, 255, 256, 65_535, 65_536])
-def test_payloads_of_one_length_are_cut_by_their_stride(length: int) -> None:
-    payloads = [bytes([i]) * length for i in range(40)]
-    found = strided(pack(payloads), 40, slice(3, 39))
-    assert found is not None
-    assert [value.tobytes() for value in found] == payloads[3:39]
-
-
-@given(st.lists(st.binary(max_size=4), min_size=1, max_size=40))
-def test_a_stride_is_never_found_where_there_is_none(payloads: list[bytes]) -> None:
-    found = strided(pack(payloads), len(payloads), slice(None))
-    assert found is None or [value.tobytes() for value in found] == payloads
-
-
-@given(st.binary(min_size=1, max_size=60), st.integers(1, 20))
-def test_bytes_that_are_no_array_of_binaries_have_no_stride(data: bytes, count: int) -> None:
-    found = strided(data, count, slice(None))
-    values = None if found is None else [value.tobytes() for value in found]
-    assert values is None or pack(values) == data or data[0] in (0xDC, 0xDD)
 
 
 @given(

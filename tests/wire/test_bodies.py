@@ -220,10 +220,32 @@ def test_the_short_cut_for_records_of_one_size_never_says_more_than_decoding(siz
     assert len(bodies.unpack(bytes(body), None, count, 1 << 20)) == count
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 2_500])
-def test_the_short_cut_is_taken(count):
-    assert bodies._is_uniform(bodies.pack([b"x" * 100] * count), count)
-    assert (
-        not bodies._is_uniform(bodies.pack([b"x" * 100] * (count - 1) + [b"y"]), count)
-        or count == 1
-    )
+@pytest.mark.parametrize("length", [1, 100, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("count", [1, 15, 16, 70])
+def test_the_short_cut_is_taken(count, length):
+    payloads = [bytes([i]) * length for i in range(count)]
+    body = bodies.pack(payloads)
+    for form in (body, memoryview(body)):
+        first, step, size = bodies.stride_of(form, count)
+        assert [bytes(form[i : i + size]) for i in range(first, len(form), step)] == payloads
+    assert bodies.stride_of(body, count + 1) is None
+
+
+def test_the_short_cut_is_taken_for_a_long_array():
+    assert bodies.stride_of(bodies.pack([b"x"] * 65_536), 65_536) == bodies.Stride(7, 3, 1)
+
+
+@given(st.lists(st.binary(max_size=4), max_size=40))
+def test_a_stride_is_never_found_where_there_is_none(payloads):
+    found = bodies.stride_of(bodies.pack(payloads), len(payloads))
+    assert found is None or ({len(one) for one in payloads} == {found.length} and found.length)
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 20))
+def test_bytes_that_are_no_array_of_binaries_have_no_stride(data, count):
+    try:
+        found = bodies.stride_of(data, count)
+    except ClientError:
+        return
+    if found is not None:
+        assert len(bodies.unpacked(data, count)) == count

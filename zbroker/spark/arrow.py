@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zbroker.client.record_batch import of_one_length
 from zbroker.errors import ClientError
 from zbroker.limits import MIB
 from zbroker.spark.names import COLUMNS, LOG_APPEND_TIME
@@ -223,12 +224,6 @@ _COLUMNS: Final[dict[str, Callable[[list[Piece], Array], pa.Array]]] = {
 
 # -- columns of texts and bytes, made by copying, not one by one ------------------------------
 # Numbers of one publisher rise by one, so ten thousand of their texts differ in four digits only.
-
-
-def of_one_length(kind: pa.DataType, values: object, rows: int, length: int) -> pa.Array:
-    """A column whose values are in `values` one after the other."""
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(length)
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
 
 def whole(some: list[pa.Array]) -> pa.Array:

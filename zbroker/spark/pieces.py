@@ -7,13 +7,13 @@ stride, others are decoded as a list at once, columns of the batch are taken as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from zbroker.client.message import MessageBatch
-from zbroker.limits import STORED_MAX_BYTES
+from zbroker.client.record_batch import payloads_of, strided_array
 from zbroker.log.batch_index import plain_of
 from zbroker.log.format import Batch
 from zbroker.spark.batch_scan import PickedMessages, batches
@@ -22,10 +22,6 @@ from zbroker.spark.replay import live_batches
 from zbroker.wire import bodies
 
 Array = Any  # of numpy, which is not there when types are checked
-
-STRIDED_MIN: Final = 32  # messages of a batch for which looking for a stride pays
-_ARRAY16, _ARRAY32 = 0xDC, 0xDD
-_HEADS: Final = {0xC4: 2, 0xC5: 3, 0xC6: 5}  # bytes before a binary, by its first one
 
 
 class PieceNeeds(NamedTuple):
@@ -99,38 +95,20 @@ def _payloads(batch: Batch, picked: PickedMessages, pick: Any) -> list[bytes] | 
     if picked.payloads is not None:
         return [picked.payloads[i] for i in picked.at]
     plain = plain_of(batch)
-    found = strided(plain, batch.count, pick) if batch.count >= STRIDED_MIN else None
-    if found is not None:
-        return found
-    payloads = bodies.unpack(plain, None, batch.count, STORED_MAX_BYTES)
+    stride = bodies.stride_of(plain, batch.count) if batch.count >= bodies.STRIDED_MIN else None
+    if stride is not None:
+        return strided_array(plain, batch.count, stride)[pick]
+    payloads = bodies.unpacked(plain, batch.count)
     if isinstance(picked.at, range):
         return payloads[pick]
     return [payloads[i] for i in picked.at]
-
-
-def strided(plain: bytes | memoryview, count: int, pick: Any) -> Array | None:  # noqa: ANN401
-    """The binaries in a packed body if all have one length, which proves the array; else None."""
-    head = {_ARRAY16: 3, _ARRAY32: 5}.get(plain[0], 1)
-    announced = plain[0] & 0x0F if head == 1 else int.from_bytes(plain[1:head], "big")
-    if announced != count:
-        return None
-    stride, rest = divmod(len(plain) - head, count)
-    before = _HEADS.get(plain[head], 0) if stride and not rest else 0
-    if not 0 < before < stride:
-        return None
-    length = int.from_bytes(plain[head + 1 : head + before], "big")
-    table = np.frombuffer(plain, np.uint8, offset=head).reshape(count, stride)
-    if length != stride - before or any((row != row[0]).any() for row in table.T[:before]):
-        return None
-    found: Array = np.ndarray(count, f"V{length}", plain, head + before, (stride,))
-    return found[pick]
 
 
 # -- from a running instance ------------------------------------------------------------------
 
 
 def _of_messages(messages: MessageBatch, needs: PieceNeeds) -> Piece:
-    head, at, payloads = messages.head, messages.at, messages.data
+    head, at = messages.head, messages.at
     pick = slice(at[0], at[-1] + 1) if at[-1] - at[0] == len(at) - 1 else np.asarray(at)
     steps = None if head.offsets is None else _taken(head.offsets, pick).astype(np.int64)
     return Piece(
@@ -144,9 +122,9 @@ def _of_messages(messages: MessageBatch, needs: PieceNeeds) -> Piece:
         topics=head.topics or [head.topic or ""],
         index=_taken(head.index, pick),
         times=_taken(head.times, pick),
-        payloads=payloads if needs.payloads else None,
+        payloads=payloads_of(messages) if needs.payloads else None,
         keys=[head.keys[i] for i in at] if needs.keys and head.keys is not None else None,
-        size=sum(map(len, payloads)),
+        size=messages.size,
     )
 
 

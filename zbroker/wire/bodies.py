@@ -11,7 +11,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import zstandard
@@ -26,7 +26,7 @@ CODEC_ZSTD: Final = "zstd"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[bytes])
 _FIXARRAY, _ARRAY16, _ARRAY32 = 0x90, 0xDC, 0xDD
-_ARRAY16_BYTE: Final = b"\xdc"
+_BINARY_HEADS: Final = {0xC4: 2, 0xC5: 3, 0xC6: 5}  # bytes before a binary, by the first of them
 
 _KEYS: Final = msgspec.msgpack.Decoder(list[bytes | None])
 _HEADERS: Final = msgspec.msgpack.Decoder(list[dict[str, Any] | None])
@@ -66,7 +66,14 @@ def unpack(body: Body, codec: str | None, count: int, max_bytes: int) -> list[by
 
     Raises: ClientError bad_frame or too_large.
     """
-    plain = inflate(body, codec, max_bytes)
+    return unpacked(inflate(body, codec, max_bytes), count)
+
+
+def unpacked(plain: Body, count: int) -> list[bytes]:
+    """The `count` messages of a packed body that is not compressed.
+
+    Raises: ClientError bad_frame.
+    """
     held = announced(plain)
     if held != count:
         raise ClientError("bad_frame", f"the body holds {held} messages, `count` says {count}")
@@ -79,22 +86,38 @@ def unpack(body: Body, codec: str | None, count: int, max_bytes: int) -> list[by
 def check_packed(body: Body, count: int, codec: str | None, max_bytes: int) -> None:
     """Raises: ClientError bad_frame or too_large, unless `body` holds exactly `count` binaries."""
     plain = inflate(body, codec, max_bytes)
-    if announced(plain) != count or not _is_uniform(plain, count):
-        unpack(plain, None, count, max_bytes)
+    if stride_of(plain, count) is None:
+        unpacked(plain, count)
 
 
-def _is_uniform(plain: Body, count: int) -> bool:
-    """True if the array of `count` has binaries of one length below 256: records of a fixed size.
+STRIDED_MIN: Final = 32  # messages of a body for which looking for a stride pays
 
-    Every stride begins with the type and the one length that reaches the next stride, so this
-    proves the array without making its messages, in a tenth of the time.
+
+class Stride(NamedTuple):
+    """Where the binaries of a packed body are that all have one length, in bytes."""
+
+    first: int  # where the first one begins
+    step: int  # from one to the next
+    length: int
+
+
+def stride_of(plain: Body, count: int) -> Stride | None:
+    """Where the `count` binaries of a body are; None if they differ in length, or are empty.
+
+    Every step begins with the type and the one length that reaches the next step, so this proves
+    the array without making its messages, in a fifth of the time. Raises: ClientError bad_frame.
     """
-    head = 3 if plain[:1] == _ARRAY16_BYTE else 1
-    stride, rest = divmod(len(plain) - head, max(count, 1))
-    if rest or not 2 <= stride <= 257:
-        return False
-    types, lengths = plain[head::stride], plain[head + 1 :: stride]
-    return types == b"\xc4" * count and lengths == bytes([stride - 2]) * count
+    if announced(plain) != count:
+        return None
+    array = {_ARRAY16: 3, _ARRAY32: 5}.get(plain[0], 1)
+    step, rest = divmod(len(plain) - array, max(count, 1))
+    head = _BINARY_HEADS.get(plain[array], 0) if step and not rest else 0
+    if not 0 < head < step or int.from_bytes(plain[array + 1 : array + head], "big") != step - head:
+        return None
+    common = bytes(plain[array : array + head])
+    if any(plain[array + i :: step] != common[i : i + 1] * count for i in range(head)):
+        return None
+    return Stride(array + head, step, step - head)
 
 
 def inflate(body: Body, codec: str | None, max_bytes: int) -> Body:

@@ -89,7 +89,7 @@ class SubscriberCore(TokenConnection):
         if feed is None or feed.state is FeedState.ENDED:
             return []
         try:
-            batch = messages.decode(msg, body, self.own, STORED_MAX_BYTES)
+            batch = messages.decode(msg, body, self.own, STORED_MAX_BYTES, feed.use)
         except ZBrokerError as error:
             self._fail(feed, error)
             return [SendCommand(Unsubscribe(feed.sid))]

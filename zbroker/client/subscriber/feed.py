@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.client.effects import SendCommand
-from zbroker.client.message import Message, MessageBatch
+from zbroker.client.message import Message, MessageBatch, PayloadUse
 from zbroker.client.subscriber.options import replays_only
 from zbroker.clock import is_time
 from zbroker.errors import ZBrokerError
@@ -95,6 +95,7 @@ class Feed:
         options = command.options or _PLAIN
         self.state = FeedState.WAITING
         self.inbox: deque[Item] = deque()
+        self.use = PayloadUse()
         self.error: ZBrokerError | None = None
         self.deadline_ms: int | None = None  # for an answer
         self.ends = Ends(command.bookmark, command.until)
