@@ -133,6 +133,21 @@ def checksum(bodies: list[bytes], first_sequence: int) -> int:
     return sum(body[11] for body in bodies) + count * first_sequence + count * (count - 1) // 2
 
 
+def sum_of_columns(batch: Any) -> int:
+    """What `checksum` is of a batch of messages, by the buffers of its record batch.
+
+    What Arrow makes of columns for others imports pandas, which takes 0.2 s.
+    """
+    import numpy as np
+
+    columns, rows = batch.to_arrow(), len(batch)
+    payloads = np.frombuffer(columns["payload"].buffers()[2], np.uint8)
+    sequences = np.frombuffer(columns["sequence"].buffers()[1], np.int64)
+    first = int(sequences[0])  # all together are more than 64 bits hold
+    bytes_sum = int(payloads.reshape(rows, -1)[:, 11].sum())
+    return bytes_sum + first * rows + int((sequences - first).sum())
+
+
 def journal_stats(broker: zbroker.LocalBroker) -> dict[str, int]:
     """The counters of the journal's process: messages, groups, bytes_written."""
     stats: dict[str, int] = broker.status()["journal"]
