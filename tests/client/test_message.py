@@ -154,12 +154,12 @@ def test_a_batch_as_a_record_batch():
     assert decode(msg(), BODY, OWN, 1_000)[:2].to_arrow().column("topic").to_pylist() == ["t", "t"]
 
 
-LONG = [b"%03d" % i for i in range(40)]
+LONG = [b"%03d" % i for i in range(140)]
 LONG_SHAPES = {
-    "whole": msg(count=40),
-    "a part": msg(count=40, skip=1, take=37),
+    "whole": msg(count=140),
+    "a part": msg(count=140, skip=1, take=137),
     "packed again": msg(
-        count=40, skip=2, columns=Columns(offset=array("I", range(0, 80, 2)).tobytes())
+        count=140, skip=2, columns=Columns(offset=array("I", range(0, 280, 2)).tobytes())
     ),
 }
 
@@ -194,13 +194,13 @@ def test_a_record_batch_is_the_same_of_payloads_where_they_are(message):
 
 def test_payloads_are_unpacked_as_they_come_once_a_reader_looked_at_some():
     use = PayloadUse()
-    first, second = lazy(msg(count=40), use), lazy(msg(count=40), use)
-    assert list(first.sequences) == list(range(100, 140))
+    first, second = lazy(msg(count=140), use), lazy(msg(count=140), use)
+    assert list(first.sequences) == list(range(100, 240))
     assert second[-1].data == LONG[-1]
-    assert lazy(msg(count=40), use).strided is not None
+    assert lazy(msg(count=140), use).strided is not None
     assert list(second)[3].data == LONG[3]
     assert second.strided is None
-    assert lazy(msg(count=40), use).strided is None
+    assert lazy(msg(count=140), use).strided is None
 
 
 def test_a_few_payloads_are_unpacked_at_once():
@@ -213,7 +213,7 @@ def test_nothing_of_a_damaged_batch_is_used_later():
     for at in (*range(3, len(body), 5), *range(4, len(body), 5)):
         body[at] ^= 0xFF
         with pytest.raises(ZBrokerError, match="bad_frame"):
-            decode(msg(count=40), bytes(body), OWN, 1_000, PayloadUse())
+            decode(msg(count=140), bytes(body), OWN, 1_000, PayloadUse())
         body[at] ^= 0xFF
 
 

@@ -329,8 +329,7 @@ def decode(
     """
     plain, at = _plain(msg, body, body_max), _counting(msg)
     head, count = head_of(msg, own), msg.count
-    lazy = not use.payloads and count >= packed.STRIDED_MIN
-    if lazy and (stride := packed.stride_of(plain, count)) is not None:
+    if not use.payloads and (stride := packed.stride_of(plain, count)) is not None:
         return MessageBatch(head, StridedPayloads(plain, count, at, stride, use), at)
     return MessageBatch(head, _cut(packed.unpacked(plain, count), at), at)
 

@@ -95,8 +95,7 @@ def _payloads(batch: Batch, picked: PickedMessages, pick: Any) -> list[bytes] | 
     if picked.payloads is not None:
         return [picked.payloads[i] for i in picked.at]
     plain = plain_of(batch)
-    stride = bodies.stride_of(plain, batch.count) if batch.count >= bodies.STRIDED_MIN else None
-    if stride is not None:
+    if (stride := bodies.stride_of(plain, batch.count)) is not None:
         return strided_array(plain, batch.count, stride)[pick]
     payloads = bodies.unpacked(plain, batch.count)
     if isinstance(picked.at, range):
