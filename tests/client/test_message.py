@@ -183,6 +183,20 @@ def test_payloads_of_one_length_are_the_same_where_they_are(message):
     assert triples(lazy(message).after_sequence(105)) == triples(plain.after_sequence(105))
 
 
+@pytest.mark.parametrize("part", [slice(0, 0), slice(None, None, -1), slice(2, 90, 3)])
+def test_a_slice_as_a_record_batch(part):
+    pytest.importorskip("pyarrow")
+    columns = Columns(
+        index=array("H", [i % 2 for i in range(140)]).tobytes(),
+        time=array("q", range(0, 140_000, 1_000)).tobytes(),
+    )
+    batch = lazy(msg(count=140, topic=None, topics=["x", "y"], columns=columns))[part]
+    assert batch.to_arrow().select(["topic", "sequence", "payload"]).to_pylist() == [
+        {"topic": one.topic, "sequence": one.sequence, "payload": one.data} for one in batch
+    ]
+    assert batch.to_arrow()["timestamp"].to_pylist() == [one.time for one in batch]
+
+
 @pytest.mark.parametrize("message", LONG_SHAPES.values(), ids=LONG_SHAPES)
 def test_a_record_batch_is_the_same_of_payloads_where_they_are(message):
     pytest.importorskip("pyarrow")

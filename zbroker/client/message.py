@@ -324,7 +324,7 @@ def decode(
 ) -> MessageBatch:
     """The messages of a batch that count. `own` is the origin of what names none.
 
-    use: what its reader does with batches, which may change that.
+    use: of its reader, to which the batch adds what that does with it.
     Raises: ZBrokerError bad_checksum, bad_frame or too_large; nothing of such a batch is used.
     """
     plain, at = _plain(msg, body, body_max), _counting(msg)

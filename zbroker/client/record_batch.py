@@ -47,8 +47,8 @@ def record_batch(batch: MessageBatch) -> pa.RecordBatch:
 
 def taken(column: Sequence[int], at: Sequence[int]) -> Array:
     """What a column says of the messages `at`."""
-    found: Array = np.asarray(column)
-    return found[at.start : at.stop : at.step] if isinstance(at, range) else found[np.asarray(at)]
+    found: Array = np.asarray(column)[_integers(at)]
+    return found
 
 
 def payloads_of(batch: MessageBatch) -> list[bytes] | Array:
@@ -85,10 +85,14 @@ def _repeated(text: str, rows: int) -> pa.Array:
     return of_one_length(pa.string(), value * rows, rows, len(value))
 
 
-def _numbers(kind: pa.DataType, values: Sequence[int] | Array) -> pa.Array:
+def _integers(values: Sequence[int] | Array) -> Array:
     if isinstance(values, range):
-        values = np.arange(values.start, values.stop, values.step, dtype=np.int64)
-    found = np.ascontiguousarray(values, dtype=np.int64)
+        return np.arange(values.start, values.stop, values.step, dtype=np.int64)
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _numbers(kind: pa.DataType, values: Sequence[int] | Array) -> pa.Array:
+    found = _integers(values)
     return pa.Array.from_buffers(kind, len(found), [None, pa.py_buffer(found)])
 
 
