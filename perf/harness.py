@@ -133,8 +133,16 @@ def checksum(bodies: list[bytes], first_sequence: int) -> int:
     return sum(body[11] for body in bodies) + count * first_sequence + count * (count - 1) // 2
 
 
+def sum_of_messages(batch: Any) -> int:
+    """What `checksum` is of a batch of messages."""
+    total = 0
+    for message in batch:
+        total += message.data[11] + message.sequence
+    return total
+
+
 def sum_of_columns(batch: Any) -> int:
-    """What `checksum` is of a batch of messages, by the buffers of its record batch.
+    """The same, by the buffers of its record batch.
 
     What Arrow makes of columns for others imports pandas, which takes 0.2 s.
     """

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final
 
 import zbroker
 from perf import limits
-from perf.harness import Cpu, Result, Setup, checksum, payloads, sum_of_columns, writing
+from perf.harness import (
+    Cpu,
+    Result,
+    Setup,
+    checksum,
+    payloads,
+    sum_of_columns,
+    sum_of_messages,
+    writing,
+)
 from perf.publish import Series, publish_all, raw_seconds
 
 HEADER_BYTES: Final = 150  # of a msg header with one topic
@@ -22,25 +32,14 @@ LIVE_TARGET: Final = ">= 2 M/s on a quiet machine"
 _SPAWN: Final = multiprocessing.get_context("spawn")
 
 
-def read(subscription: Any, count: int) -> tuple[int, int]:
+def read(
+    subscription: Any, count: int, sum_of: Callable[[Any], int] = sum_of_messages
+) -> tuple[int, int]:
     """The sum over `count` messages, and in how many batches they came."""
     total = batches = 0
     for batch in subscription.batches():
         batches += 1
-        for message in batch:
-            total += message.data[11] + message.sequence
-        count -= len(batch)
-        if count <= 0:
-            break
-    return total, batches
-
-
-def read_columns(subscription: Any, count: int) -> tuple[int, int]:
-    """The same by the buffers of record batches."""
-    total = batches = 0
-    for batch in subscription.batches():
-        batches += 1
-        total += sum_of_columns(batch)
+        total += sum_of(batch)
         count -= len(batch)
         if count <= 0:
             break
@@ -50,9 +49,9 @@ def read_columns(subscription: Any, count: int) -> tuple[int, int]:
 def replay(setup: Setup) -> list[Result]:
     """The whole log, from its beginning to its end, by one subscriber."""
     bodies = payloads(setup.messages)
-    ways = {"replay": read}
+    ways = {"replay": sum_of_messages}
     if find_spec("pyarrow") is not None:
-        ways["replay, record batches"] = read_columns
+        ways["replay, record batches"] = sum_of_columns
     found = {
         name: Result(name, "messages/s", [], [], "raw ZeroMQ, same frames", ">= 50 %")
         for name in ways
@@ -62,14 +61,13 @@ def replay(setup: Setup) -> list[Result]:
         client.publish_many("perf", bodies[1:])
         client.flush(timeout=STUCK_S)
         expected = checksum(bodies, first)
-        for way in ways.values():  # what they import is not measured
-            way(client.subscribe("perf", since="epoch", until="now"), len(bodies))
+        for sum_of in ways.values():  # what they import is not measured
+            read(client.subscribe("perf", since="epoch", until="now"), len(bodies), sum_of)
         for _ in setup.each_round("replay"):
-            for name, way in ways.items():
+            for name, sum_of in ways.items():
                 result, cpu, begun = found[name], Cpu(broker), time.perf_counter()
-                total, batches = way(
-                    client.subscribe("perf", since="epoch", until="now"), len(bodies)
-                )
+                subscription = client.subscribe("perf", since="epoch", until="now")
+                total, batches = read(subscription, len(bodies), sum_of)
                 result.ours.append(len(bodies) / (time.perf_counter() - begun))
                 used = cpu.per_message_us(len(bodies))
                 result.notes = {"batches": batches, "cpu_us_per_message": used}

@@ -16,7 +16,7 @@ from perf.brokers.reading import Reading
 from perf.brokers.server import Server
 from perf.consumers import consume_each as consume  # noqa: F401
 from perf.consumers import folded
-from perf.harness import sum_of_columns
+from perf.harness import sum_of_columns, sum_of_messages
 
 FLUSH_S: Final = 120.0
 QUEUE: Final = "work"
@@ -95,8 +95,7 @@ def read(server: Server, topic: str, reading: Reading) -> None:
             if reading.timed:
                 over = reading.stamps([message.data for message in batch])
                 continue
-            for message in batch:
-                reading.total += message.data[11] + message.sequence
+            reading.total += sum_of_messages(batch)
             over = reading.took(len(batch))
 
 
@@ -109,11 +108,8 @@ def read_columns(server: Server, topic: str, reading: Reading) -> None:
     with zbroker.connect(server.address, name=name) as client:
         reading.subscribing()
         for batch in client.subscribe(topic, since="epoch").batches():
-            if hasattr(batch, "to_arrow"):
-                reading.total += sum_of_columns(batch)
-            else:
-                for message in batch:
-                    reading.total += message.data[11] + message.sequence
+            sum_of = sum_of_columns if hasattr(batch, "to_arrow") else sum_of_messages
+            reading.total += sum_of(batch)
             if reading.took(len(batch)):
                 break
 
